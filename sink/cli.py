@@ -1,13 +1,13 @@
-"""`sink`: the command line. One sentence for what is wrong, never a traceback.
+"""Runs `sink`, the command line. An error is one sentence; only a defect of the sink shows a traceback.
 
-Exit status: 0 done, 1 the answer is no (an audit that did not hold, a configuration that does not fit, a
-halted sink), 2 it could not be done, 130 interrupted.
+Exit status: 0 done; 1 the answer is no (an audit that does not hold, a configuration that does not fit, a halted sink);
+2 it could not be done; 130 interrupted; 141 the reader of its output has closed it.
 """
 
 from __future__ import annotations
 
-import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import typer
@@ -28,9 +28,11 @@ from sink.commands.validate import validate
 from sink.devtools.demo.command import demo
 from sink.runtime.process.interruption import EXIT_INTERRUPTED
 from sink.telemetry.shown import shown_output
-from sink.telemetry.version import parts, sink_version
+from sink.telemetry.version import dependency_versions, sink_version
 
 EXIT_CANNOT = 2
+EXIT_PIPE_CLOSED = 141
+"""That of a program which SIGPIPE ends."""
 
 app = typer.Typer(
     name="sink",
@@ -54,8 +56,8 @@ def version() -> None:
     """Show the versions of the sink and of what it is built on."""
     typer.echo(f"sink {sink_version()}")
     typer.echo(f"protocol {PROTOCOL}")
-    for name, found in parts().items():
-        typer.echo(f"{name} {found}")
+    for name, number in dependency_versions().items():
+        typer.echo(f"{name} {number}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,16 +73,23 @@ def _main(arguments: Sequence[str] | None) -> int:
         return EXIT_CANNOT
     except typer.TyperException as error:
         message = error.format_message()
-        hint = "" if message.startswith("Usage:") else "; see `sink --help`"
-        print(message if not hint else f"sink: {message.rstrip('.')}{hint}", file=sys.stderr)
+        # Without arguments, the message is the help itself.
+        is_help = message.startswith("Usage:")
+        end = "" if message.endswith((".", "?")) else "."
+        print(message if is_help else f"sink: {message}{end} See `sink --help`.", file=sys.stderr)
         return EXIT_CANNOT
     except (KeyboardInterrupt, typer.Abort):
         print("sink: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has closed it; the interpreter would complain again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as end:
+        # Typer ends the process with the status for "no" then.
+        if isinstance(end.__context__, BrokenPipeError):
+            return EXIT_PIPE_CLOSED
+        raise
+    except Exception:  # noqa: BLE001 - Python would end with the status for "no"
+        traceback.print_exc()
+        print("sink: this is a defect of the sink. Report it with the lines above.", file=sys.stderr)
+        return EXIT_CANNOT
     if answer == EXIT_INTERRUPTED:
         print("sink: interrupted", file=sys.stderr)
     return answer if isinstance(answer, int) else 0

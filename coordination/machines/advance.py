@@ -115,14 +115,14 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
                 Halt(
                     HaltKind.TABLE_BEHIND,
                     f"transaction {t.header.number} is PREPARED, but its instant {t.header.instant} is not on"
-                    " the timeline: the table was restored or deleted; decide with `sink reset`",
+                    " the timeline: the table was restored or deleted. Decide with `sink reset`.",
                     at=term.wall,
                 )
             )
     if progress.refused is not None:
         return term.abort(t, progress.refused)
     if (inconsistency := term.inconsistency(t)) is not None:
-        reason = f"transaction {t.header.number} is PREPARED, but {inconsistency}; {tree.REMEDY}"
+        reason = f"transaction {t.header.number} is PREPARED, but {inconsistency}. {tree.REMEDY}"
         return term.halt(Halt(HaltKind.ZNODES_GONE, reason, at=term.wall))
     checkpoint = transactions.checkpoint(
         t,

@@ -222,5 +222,5 @@ class Coordinator:
             return
         reason = f"the table already holds file ids of transaction {number} ({', '.join(check.existing[:3])})"
         progress.refused = reason
-        remedy = "`sink reset --to checkpoint` raises the generation"
-        term.halting = Halt(HaltKind.FILE_IDS, f"{reason}; {remedy}", at=term.wall)
+        remedy = "`sink reset --to checkpoint` raises the generation."
+        term.halting = Halt(HaltKind.FILE_IDS, f"{reason}. {remedy}", at=term.wall)

@@ -48,7 +48,7 @@ def compare_with_table(
         return Ahead(
             HaltKind.TABLE_BEHIND,
             f"ZooKeeper records transaction {ledger.committed} as committed, but the table {table_state}: the table was"
-            " restored or deleted; decide with `sink reset`",
+            " restored or deleted. Decide with `sink reset`.",
         )
     changed = followed(states, ledger, checkpoint)
     for source, state in states.items():
@@ -58,7 +58,7 @@ def compare_with_table(
             return Ahead(
                 HaltKind.TABLE_BEHIND,
                 f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
-                f" {table_end.end if table_end else state.start}: the table was restored; decide with `sink reset`",
+                f" {table_end.end if table_end else state.start}: the table was restored. Decide with `sink reset`.",
             )
     if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
         return InStep()
@@ -99,8 +99,8 @@ def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, number_seen: int | 
     return Ahead(
         HaltKind.ANOTHER_FLEET,
         f"another fleet commits under the sink name {checkpoint.sink!r}: transaction {checkpoint.number} of the table"
-        f" comes from the keeper {checkpoint.keeper}, ours is {info.uuid}; stop one of the two, or give it another"
-        " sink.name",
+        f" comes from the keeper {checkpoint.keeper}, ours is {info.uuid}. Stop one of the two, or give it another"
+        " sink.name.",
     )
 
 

@@ -1,10 +1,10 @@
 """Reconciles the recorded state of a partition with its log: one function, case by case.
 
-Guarantee: a coordinator that follows the answers plans no offset twice, and skips none that is not declared as a `Gap`.
-An open range is never reshaped: it is re-formed as recorded, or the whole of it is abandoned. Void if the caller has
-not asked the table's timeline first whether an open range was committed (such a range has to be settled, AFTER, before
-it comes here); and if a log is truncated and grows past the recorded end between two readings. Raises nothing: a state
-that cannot go on is `Invalid`, with a sentence.
+Guarantee: a coordinator that acts on the returned `Decision` plans no offset twice, and skips none that is not declared
+as a `Gap`. An open range (planned, not known to be committed) keeps its bounds: it is planned again as recorded, or
+abandoned as a whole. Void if the caller has not looked at the table's timeline first, and recorded a range that was
+committed as settled; and if a log is truncated and grows past the recorded end between two readings. Raises nothing: a
+state that cannot go on is `Invalid`, with a sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coordination.state.failures import HaltKind
 from coordination.state.model import Gap, OpenRange, PartitionLog, PartitionState, TopicPartition
 
 FIRST_GENERATION = 0
-"""The generation of a partition that no reset, replay or gap has ever touched."""
+"""The generation of a partition without a reset, replay or gap. Each raises it: a batch from before is another one."""
 
 
 class DataLossPolicy(Enum):
@@ -35,7 +35,7 @@ class OffsetReset(Enum):
 
 
 class Case(Enum):
-    """The rows of the table, by name."""
+    """How the offsets of the log lie to those that are recorded. The names are those of the ClickHouse sink."""
 
     NEW = "New"
     SAME = "Same"
@@ -48,8 +48,9 @@ class Case(Enum):
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """No state is recorded: `state` is the empty settled range at the reset position. The caller records it at once,
-    even while there is nothing to read: a second look at "latest" is another offset.
+    """No state is recorded: `state` is an empty range at the reset position, which counts as committed. The caller
+    records it at once, even while there is nothing to read: asked again, "latest" is another offset. `readable_to` is
+    the end of what can be read, exclusive.
     """
 
     cases: ClassVar[tuple[Case, ...]] = (Case.NEW,)
@@ -97,9 +98,9 @@ Decision = New | Ready | LostPrefix | Invalid
 
 
 def classify(recorded: PartitionState | None, proposed: tuple[int, int]) -> tuple[Case, ...]:
-    """Returns the cases that apply when offsets `[start, end)` are proposed for a partition; Crop comes first. The
-    recorded range `[a, b)` of the table is the open one while the state is BEFORE, and the settled one while it is
-    AFTER. Whether the log still is the recorded one (Invalid) is not a question of ranges.
+    """Returns the cases that apply when offsets `[start, end)` are proposed for a partition. They are compared with the
+    open range if there is one, else with the settled range. CROP comes first: the log still has offsets before that
+    range. Never returns INVALID, for which ranges are not enough.
     """
     start, end = proposed
     if recorded is None:
@@ -124,13 +125,13 @@ def reconcile(
     policy: DataLossPolicy,
     reset: OffsetReset,
 ) -> Decision:
-    """Decides how one partition goes on; proposed is all that the log offers. `reset` matters to New only. For a
+    """Decides how one partition goes on. Classifies all that the log offers. `reset` matters to New only. For a
     partition that was added to a topic already being read pass EARLIEST: its first records are as much part of the
     topic as those of its older partitions.
     """
     if observed is None:
         return Invalid(HaltKind.PARTITIONS_GONE, _missing_reason(source, recorded))
-    # Start and end come from two requests: a start beyond the end is the newer of two views, not a gap.
+    # They come from two requests: if the start is beyond the end, the end is older, and nothing is lost.
     log_start = min(observed.start, observed.end)
     if recorded is None:
         start = log_start if reset is OffsetReset.EARLIEST else observed.end
@@ -152,8 +153,8 @@ def _lost_prefix(
     halt = policy is DataLossPolicy.FAIL
     summary = f"{source}: offsets [{gap.start}, {gap.end}) were deleted from the log before they were read"
     remedy = (
-        "; to go on without them set on.data.loss=skip, which records the gap; to lose no more, "
-        "raise the topic's retention"
+        ". To go on without them, set on.data.loss=skip, which records the gap. To lose no more, raise the topic's"
+        " retention."
     )
     resumed = PartitionState(recorded.topic_id, log_start, log_start, recorded.generation + 1)
     return LostPrefix(gap, halt, summary + remedy if halt else summary, recorded.open, resumed, end)
@@ -161,14 +162,14 @@ def _lost_prefix(
 
 def _missing_reason(source: TopicPartition, recorded: PartitionState | None) -> str:
     if recorded is None:
-        return f"{source}: the broker has no such topic or partition; create it or correct kafka.topic.names"
+        return f"{source}: the broker has no such topic or partition. Create it or correct kafka.topic.names."
     planned = (
         f", [{recorded.end}, {recorded.planned_end}) was planned and cannot be read any more" if recorded.open else ""
     )
     return (
-        f"{source}: the broker has no such topic or partition any more; the table holds it up to "
-        f"offset {recorded.end} of topic id {recorded.topic_id}{planned}; to go on with what there is, "
-        f"run `sink reset --to earliest --topic {source.topic}`"
+        f"{source}: the broker has no such topic or partition any more. The table holds it up to "
+        f"offset {recorded.end} of topic id {recorded.topic_id}{planned}. To go on with what there is, "
+        f"run `sink reset --to earliest --topic {source.topic}`."
     )
 
 
@@ -176,13 +177,13 @@ def _recreated_reason(source: TopicPartition, recorded: PartitionState, observed
     return (
         f"{source}: the topic was deleted and created again: recorded up to offset {recorded.planned_end} of "
         f"topic id {recorded.topic_id}, but the broker has topic id {observed.topic_id} with offsets "
-        f"[{observed.start}, {observed.end}); to read the new topic run `sink reset`"
+        f"[{observed.start}, {observed.end}). To read the new topic run `sink reset`."
     )
 
 
 def _truncated_reason(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
     return (
         f"{source}: the log was truncated: recorded up to offset {recorded.planned_end}, but the log of the "
-        f"same topic id {observed.topic_id} ends at {observed.end}; find out which records the broker lost, "
-        "then run `sink reset`"
+        f"same topic id {observed.topic_id} ends at {observed.end}. Find out which records the broker lost, "
+        "then run `sink reset`."
     )

@@ -30,8 +30,8 @@ def conflict(known: Mapping[str, str], used: Schemas) -> Failure | None:
                 FailureKind.SCHEMA_CHANGED,
                 f"schema registry: id {schema_id} is not the schema that it was: earlier records were decoded with the"
                 f" fingerprint {before}, these with {fingerprint}. The ids are of another registry. Correct"
-                " schema.registry.url on all workers and run `sink reset --yes`; if the registry was built anew, give"
-                " schema.registry.name another value as well",
+                " schema.registry.url on all workers and run `sink reset --yes`. If the registry was built anew, give"
+                " schema.registry.name another value as well.",
             )
     return None
 

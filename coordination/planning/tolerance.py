@@ -42,7 +42,7 @@ class ErrorLimits:
         first_error = min((e.topic, e.partition, e.offset, e.reason) for status in statuses for e in status.errors)
         topic, partition, offset, first_reason = first_error
         summary = f"{bad_records:,} of {total:,} records are bad, more than {limit} allows"
-        reason = f"{summary}; the first: {topic}-{partition} offset {offset}: {first_reason}"
+        reason = f"{summary}. The first: {topic}-{partition} offset {offset}: {first_reason}"
         return Failure(FailureKind.TOO_MANY_BAD_RECORDS, reason, topic, partition, offset)
 
 

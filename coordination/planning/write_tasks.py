@@ -1,9 +1,9 @@
 """Groups the slices of a batch into write tasks: next-fit over the recorded ranges of the batch alone.
 
-Guarantee: the same recorded ranges give the same tasks on any coordinator, in every attempt, whatever the settings, the
-members and the assignment are by then. Slices come in the order of topic, partition and start; a task is closed when
-the next slice would make it read more than the `task_records` that its range records. Void for ranges that are not all
-of the batch: `transactions.inconsistency` compares the planned tasks with the recorded ranges before a commit.
+Guarantee: the same recorded ranges give tasks of the same offsets on any coordinator, in every attempt, whatever the
+settings, the members and the assignment are by then. Slices come in the order of topic, partition and start; a task is
+closed when the next slice would give it more offsets than the `task_records` of its range. Void if some ranges of the
+batch are missing: `transactions.inconsistency` compares the planned tasks with the recorded ranges before a commit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from coordination.state.model import (
 
 MIB = 1 << 20
 ASSUMED_BYTES = 1024.0
-"""Bytes of an offset, while nothing was measured."""
+"""Bytes of records for each offset, until the sink has measured some: those of a usual event."""
 SLICES_A_TASK = 4
-"""How finely a large partition is cut, so that no task is more than a quarter larger than the average."""
+"""A partition with more than this part of a task is cut, so that no task is more than a quarter above the average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tup
 
 
 def group_into_tasks(ranges: Iterable[tuple[TopicPartition, PartitionState, OpenRange]]) -> tuple[WriteTask, ...]:
-    """Returns the write tasks of these ranges, each with its partition and its state. Ranges that record different
-    targets, as those of a batch that is divided only in part, share no task.
+    """Returns the write tasks of these ranges. Each range comes with its partition and the partition's state. Ranges
+    that record different `task_records` share no task: a batch that is divided only in part has such.
     """
     slices: dict[int, list[Slice]] = {}
     for source, state, recorded in sorted(ranges, key=lambda item: (item[0], item[2].start)):
@@ -68,8 +68,8 @@ def group_into_tasks(ranges: Iterable[tuple[TopicPartition, PartitionState, Open
 
 
 def _anchor(state: PartitionState, recorded: OpenRange) -> int:
-    """Returns the offset of the last record before the range. Behind a range that is open, nobody knows it yet: its
-    reader looks back within that one.
+    """Returns where a reader looks for the last record before the range: at its offset, if that is known. Behind an
+    open range it is unknown: the reader looks back `slicing.LOOK_BACK` offsets at most, and not before that range.
     """
     if recorded.start > state.end:
         return max(state.end, recorded.start - slicing.LOOK_BACK)
@@ -91,16 +91,17 @@ def _packed(slices: Iterable[Slice], target: int) -> Iterator[WriteTask]:
 
 def cores(members: Iterable[Member], single_writer: bool) -> int:
     """Returns how many write tasks the fleet runs side by side; where one worker writes alone, those of the largest
-    one.
+    one. Without an active member: one, for the worker that will join.
     """
     counts = [max(member.cores, 1) for member in members if member.state is WorkerState.ACTIVE]
     return (max if single_writer else sum)(counts or [1])
 
 
 def max_task_count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskSizes) -> int:
-    """Returns the most write tasks for a batch of so many offsets. `bytes_per_offset` is None while nothing was
-    measured: then a large batch has one for each core. Else tasks have the target's size, in whole rounds of the cores,
-    but at least one for each core; fewer where they would be small.
+    """Returns the most write tasks for a batch of so many offsets. Tasks fill whole rounds of the cores, at least one.
+    If there are several rounds, each task has at least `sizes.target` bytes, and less than twice that. There is one
+    round while nothing was measured (`bytes_per_offset` is None). There are fewer tasks where they would have less than
+    `sizes.least` bytes.
     """
     rounds = 1 if bytes_per_offset is None else int(offsets * bytes_per_offset // sizes.target // cores)
     weight = offsets * (ASSUMED_BYTES if bytes_per_offset is None else bytes_per_offset)
@@ -108,8 +109,8 @@ def max_task_count(offsets: int, bytes_per_offset: float | None, cores: int, siz
 
 
 def with_task_limit(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicPartition, OpenRange]:
-    """Gives new ranges a target that makes them at most so many tasks of about equal size, and a step that cuts
-    partitions which are too large for a task.
+    """Returns the ranges with a limit that gives at most so many tasks of about equal size. `step`, the offsets of a
+    slice, becomes a quarter of an average task at most; a single task needs no slices.
     """
     total = sum(new_range.end - new_range.start for new_range in ranges.values())
     cut = {
@@ -127,17 +128,20 @@ def least_target(sizes: Sequence[int], tasks: int) -> int:
     if not sizes:
         return 1
     largest = max(sizes)
+    # With `high`, each task that is closed has more than the average: at most `tasks` - 1 are.
     low, high = max(largest, -(-sum(sizes) // tasks)), sum(sizes) // tasks + largest
     while low < high:
         middle = (low + high) // 2
-        if _tasks(sizes, middle) <= tasks:
+        if _task_count(sizes, middle) <= tasks:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def _tasks(sizes: Iterable[int], target: int) -> int:
+def _task_count(sizes: Iterable[int], target: int) -> int:
+    """Returns how many tasks `_packed` makes of slices of these sizes."""
+    # As after a full task: the first slice opens one.
     tasks, size = 0, target + 1
     for slice_size in sizes:
         size += slice_size

@@ -1,6 +1,6 @@
-"""Records of the log by what no other log has, what a task read, and both as JSON.
+"""Identifies records of a log, and the ranges that a task read; encodes both as JSON.
 
-A decoder raises TypeError or ValueError for anything else.
+A decoder raises TypeError or ValueError for what its encoder does not write.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 
 from coordination.state.require import require_int, require_str
 
+_DIGEST_BYTES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A record of the log by what no other log has: offset, leader epoch (-1 if unknown), and unsigned 64-bit digest.
-    The digest covers key, value, timestamp and headers.
+    """Identifies a record: a topic that was deleted and created again has other records at the same offsets. `epoch` is
+    the leader epoch, -1 if unknown. `digest` is an unsigned number of 64 bits, over key, value, timestamp and headers.
     """
 
     offset: int
@@ -29,9 +31,9 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Offsets `[start, end)` of one partition that a task read, and where: `cluster` and `topic_id` are those
-    that its client had while the records came. `before` is the last record before `start`, None if the log has none
-    from the slice's anchor on; `last` the last record of the range, None if it has none.
+    """Offsets `[start, end)` of one partition that a task read. `cluster` and `topic_id` are those that its client of
+    Kafka knew while it read. `before` is the last record before `start`; None if the log has none from the offset on
+    where the task looked for it. `last` is the last record of the range; None if the range has none.
     """
 
     cluster: str
@@ -48,6 +50,7 @@ class ReadRange:
 
 
 def encode_anchor(anchor: Anchor | None) -> list[Any] | None:
+    # In hexadecimal: readers of JSON round numbers above 2**53.
     return None if anchor is None else [anchor.offset, anchor.epoch, f"{anchor.digest:016x}"]
 
 
@@ -55,11 +58,16 @@ def decode_anchor(value: Any) -> Anchor | None:
     if value is None:
         return None
     offset, epoch, digest = value
-    return Anchor(require_int(offset), require_int(epoch), int(require_str(digest), 16))
+    digest_bytes = bytes.fromhex(require_str(digest))
+    if len(digest_bytes) != _DIGEST_BYTES:
+        raise ValueError(f"a digest of {len(digest_bytes)} bytes")
+    return Anchor(require_int(offset), require_int(epoch), int.from_bytes(digest_bytes, "big"))
 
 
 def encode_reads(reads: Iterable[ReadRange]) -> list[Any]:
-    """`[[cluster, topic, topic id, [[partition, start, end, before, last], ...]], ...]`, in the order of `reads`."""
+    """Returns `[[cluster, topic, topic id, [[partition, start, end, before, last], ...]], ...]`, in the order of
+    `reads`. Neighbours of one topic share its names.
+    """
     return [
         [*where, [[r.partition, r.start, r.end, encode_anchor(r.before), encode_anchor(r.last)] for r in run]]
         for where, run in groupby(reads, lambda r: (r.cluster, r.topic, r.topic_id))

@@ -87,7 +87,7 @@ class SnapshotReader(ABC, Generic[T]):
         try:
             view = self.build(snapshot, decoded)
         except Corrupt as error:
-            raise Corrupt(f"{error}; {REMEDY}") from error
+            raise Corrupt(f"{error}. {REMEDY}") from error
         self._seen = decoded_nodes
         return view
 
@@ -101,7 +101,7 @@ class TreeReader(SnapshotReader[KeeperView]):
         return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
     def build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
-        # First: the rest of a tree of another version may be anything.
+        # First: it refuses a tree of another version, the rest of which may be anything.
         info = decoded(KEEPER, _decode_info) if KEEPER in snapshot else None
         children = _children(snapshot)
         states: dict[TopicPartition, PartitionState] = {}
@@ -114,7 +114,7 @@ class TreeReader(SnapshotReader[KeeperView]):
                     states[TopicPartition(topic, partition)] = state
         ledger = snapshot.get(TRANSACTIONS, _NEW)
         if shards and ledger == _NEW:
-            # Its gaps are lost with it, and no commit carries the newest of them yet: the states do not name them.
+            # It alone had the gaps that no commit carries yet. A new one would lose them.
             raise Corrupt(f"{TRANSACTIONS}: has no ledger, but there are partition states that were written with one")
         numbers = sorted(children.get(TRANSACTIONS, ()))
         if invalid_names := [name for name in numbers if not name.isdecimal()]:
@@ -122,20 +122,20 @@ class TreeReader(SnapshotReader[KeeperView]):
         open_names = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
         control = _control(snapshot, decoded)
         members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))
-        contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
+        contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=_sequence)]
         return KeeperView(
             info=info,
-            info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
+            info_version=_version(snapshot, KEEPER),
             members=tuple(sorted(map(control.with_drain_state, members))),
             contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
             epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
-            epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
+            epoch_version=_version(snapshot, EPOCH),
             states=states,
             topics=tuple(sorted(children.get(PARTITIONS, ()))),
             is_complete=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, CONTROL, *SKELETON)),
             shard_versions=shards,
             ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
-            ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
+            ledger_version=_version(snapshot, TRANSACTIONS),
             transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_names),
             incomplete_plan_paths=tuple(
                 path for n in numbers if n not in open_names for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
@@ -143,7 +143,7 @@ class TreeReader(SnapshotReader[KeeperView]):
             highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
             halt=decoded(HALT, _decode_halt) if HALT in snapshot else None,
             control=control,
-            control_version=snapshot[CONTROL].version if CONTROL in snapshot else -1,
+            control_version=_version(snapshot, CONTROL),
         )
 
 
@@ -217,8 +217,18 @@ class ParticipantViewReader(SnapshotReader[ParticipantView]):
         return Assignment(header, snapshot[path].version, tasks)
 
 
+def _sequence(name: str) -> str:
+    """Returns the ten digits that ZooKeeper has appended to the name of a sequential znode."""
+    return name[-10:]
+
+
+def _version(snapshot: Snapshot, path: str) -> int:
+    """Returns the version of a znode, -1 if it is absent: then it is created, and never set with that version."""
+    return snapshot[path].version if path in snapshot else -1
+
+
 def _control(snapshot: Snapshot, decoded: Decoded) -> Control:
-    """Without the znode there are no requests: a worker is making the tree."""
+    """Returns the requests of operators. Without the znode there can be none: the tree is still being created."""
     return cast(Control, decoded(CONTROL, controls.decode)) if CONTROL in snapshot else Control()
 
 

@@ -64,7 +64,7 @@ CONTROL = "control"
 SKELETON = (WORKERS, ELECTION, PARTITIONS)
 RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG, AUDIT, CONTROL)
 """All znodes but those that sessions own. The table rebuilds what the sink needs of them."""
-REMEDY = "stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again"
+REMEDY = "Stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again."
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def require_own(found: Any, origin: str) -> None:
 def other_version(found: int, origin: str) -> OtherVersion:
     """Returns the error for a record of another release, older or newer."""
     return OtherVersion(
-        f"{origin}: protocol version {found}; this release reads version {PROTOCOL}. Use the"
+        f"{origin}: protocol version {found}. This release reads version {PROTOCOL}. Use the"
         f" {'newer' if found > PROTOCOL else 'older'} release, whose `sink version` names protocol {found}. Or, to"
         " go on with this one, stop all workers and run `sink reset --forget --yes`: a tree is rebuilt from the"
         f" table, whose checkpoints have to be of version {PROTOCOL}"

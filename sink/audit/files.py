@@ -175,7 +175,7 @@ def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[Aud
         raise TryAgain(
             f"{table.base_path}: nothing is committed, and {sum(map(len, instants.values())):,} files belong to "
             f"instants that did not complete ({', '.join(sorted(instants)[:3])}): audit again when the first "
-            "transaction has; if it has already, its commit was taken off the timeline"
+            "transaction has. If it has already, its commit was taken off the timeline."
         )
     return tuple(findings)
 

@@ -65,12 +65,12 @@ def owner_with(owner: Owner | None, lock: str | None, name: str, place: SinkPlac
         )
     if lock not in (None, owner.lock):
         raise TableError(
-            f"{table}: the errors table belongs to a fleet with the table lock {owner.lock}; the lock of this fleet is"
+            f"{table}: the errors table belongs to a fleet with the table lock {owner.lock}. The lock of this fleet is"
             f" {lock}, so that the two would not wait for each other. {FIX}"
         )
     if known is not None and known.znode != place.znode:
         raise TableError(
-            f"{table}: the errors table has bad records of another sink {name}, at the znode {known.znode}; this one is"
+            f"{table}: the errors table has bad records of another sink {name}, at the znode {known.znode}. This one is"
             f" at {place.znode}. {FIX}"
         )
     return Owner(owner.lock, {**owner.sinks, name: place})

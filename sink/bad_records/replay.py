@@ -216,7 +216,7 @@ class Replay:
         engine, columns = engine_of(self._spark, table, self._sink.records, self._schema), self._columns()
         write_report = engine.write(begun.instant, tasks, columns, records)
         if sum(result.records for result in write_report.results) != len(keys):
-            raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
+            raise TableError(f"the engine wrote other records than the {len(keys)} to replay. Nothing was committed.")
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
         runs = {_REPLAYED_KEY + self._sink.table.sink: json.dumps(_runs(keys))}

@@ -40,7 +40,7 @@ MAX_PARALLEL_AUDITS = 2
 """An audit reads whole tables: more parallel audits would only compete for memory."""
 RECORD_SECONDS = 3.0
 PartitionsOption = Annotated[
-    list[str] | None, typer.Option(help="TOPIC:PARTITION whose log is compared alone; may be repeated.")
+    list[str] | None, typer.Option(help="TOPIC:PARTITION whose log is compared alone. May be repeated.")
 ]
 _PARTITION = re.compile(r"(?P<topic>.+):(?P<partition>\d{1,9})\Z")
 _SHARE = re.compile(r"(?P<percent>\d{1,3}(\.\d{1,6})?)%\Z")
@@ -118,7 +118,7 @@ def _readers(text: str) -> Sequence[str]:
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in READERS]:
-        raise ConfigError(f"--readers names {unknown[0]!r}; there are {', '.join(READERS)}")
+        raise ConfigError(f"--readers names {unknown[0]!r}. There are {', '.join(READERS)}.")
     return names
 
 

@@ -23,7 +23,7 @@ SinkOption = Annotated[
 ]
 SinksOption = Annotated[
     list[str] | None,
-    typer.Option("--sink", "-s", help="Only this sink. A name, or one with * and ?; may be repeated."),
+    typer.Option("--sink", "-s", help="Only this sink. A name, or one with * and ?. May be repeated."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with a stable schema.")]
 

@@ -32,7 +32,7 @@ def doctor(
         typer.Option("--output", "-o", help="Write it here: a text, or an archive if it ends with .tar.gz."),
     ] = None,
     log: Annotated[
-        list[Path] | None, typer.Option(help="A log file to add; may be repeated.", show_default=False)
+        list[Path] | None, typer.Option(help="A log file to add. May be repeated.", show_default=False)
     ] = None,
 ) -> None:
     """Gather what a report of a defect needs: versions, settings, checks, status, the ends of the logs. No secrets."""

@@ -108,7 +108,7 @@ def errors(
         _refuse_options_before(context.invoked_subcommand, context)
         return
     if config is None:
-        raise ConfigError("--config is missing; name the sink's settings")
+        raise ConfigError("--config is missing. Name the sink's settings.")
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.bad_records.listing import group_errors, list_errors
     from sink.hudi.files import Content, inspect_base_path
@@ -118,7 +118,7 @@ def errors(
     selection = chosen.selection(settings.name, replayed)
     require_own_table(settings)
     if inspect_base_path(settings.errors_base_path, settings.storage).content is Content.NOTHING:
-        raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
+        raise TableError(f"{settings.errors_base_path}: there is no errors table. No bad record has been found yet.")
     if group_by is not None:
         groups = group_errors(settings.errors_base_path, settings.storage, selection, group_by.value, limit)
         _print_json(groups) if as_json else _print_groups(console(), groups)
@@ -136,7 +136,7 @@ def _refuse_options_before(subcommand: str, context: typer.Context) -> None:
     names = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if names:
         raise ConfigError(
-            f"sink errors: {', '.join(names)} before {subcommand} would change nothing; write them after {subcommand}"
+            f"sink errors: {', '.join(names)} before {subcommand} would change nothing. Write them after {subcommand}."
         )
 
 

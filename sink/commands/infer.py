@@ -27,7 +27,7 @@ def infer(
     config: ConfigOption,
     sink: SinkOption = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Only this one of the topics; may be repeated.", show_default=False)
+        list[str] | None, typer.Option(help="Only this one of the topics. May be repeated.", show_default=False)
     ] = None,
     records: Annotated[int, typer.Option(help="How many records to read, the newest ones.", min=1)] = 10_000,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Read the oldest records.")] = False,
@@ -65,7 +65,7 @@ def summary(inference: Inference) -> Iterator[str]:
     if inference.missing:
         yield f"- not in every record, and null there: {', '.join(_shortened(inference.missing))}"
     if inference.bad:
-        yield f"{len(inference.bad):,} values do not fit the columns; a sink that meets one halts:"
+        yield f"{len(inference.bad):,} values do not fit the columns. A sink that meets one halts:"
         yield from (f"- {line}" for line in _shortened(inference.bad))
     if inference.settings:
         yield "These records also need:"
@@ -88,15 +88,15 @@ def _shortened(lines: Sequence[str]) -> Sequence[str]:
 def _check(output: Path, force: bool) -> None:
     """Checks the output file, before topics are read in vain."""
     if not output.absolute().parent.is_dir():
-        raise ConfigError(f"--output: {output.absolute().parent} is not a directory; make it or name another place")
+        raise ConfigError(f"--output: {output.absolute().parent} is not a directory. Make it or name another place.")
     if output.is_dir():
-        raise ConfigError(f"--output: {output} is a directory; name a file")
+        raise ConfigError(f"--output: {output} is a directory. Name a file.")
     if output.exists() and not force:
         raise _exists(output)
 
 
 def _exists(output: Path) -> ConfigError:
-    return ConfigError(f"--output: {output} exists already; name another file, or replace it with --force")
+    return ConfigError(f"--output: {output} exists already. Name another file, or replace it with --force.")
 
 
 def _write(output: Path, text: str, force: bool) -> None:
@@ -110,4 +110,4 @@ def _write(output: Path, text: str, force: bool) -> None:
     except FileExistsError:
         raise _exists(new_file) from None
     except OSError as error:
-        raise ConfigError(f"--output: {new_file} cannot be written ({error.strerror}); name another place") from None
+        raise ConfigError(f"--output: {new_file} cannot be written ({error.strerror}). Name another place.") from None

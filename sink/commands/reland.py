@@ -34,7 +34,7 @@ def reland(
     ranges: Annotated[
         list[str],
         typer.Argument(
-            help="TOPIC:PARTITION=FIRST..LAST, both included; or one offset. May be repeated.",
+            help="TOPIC:PARTITION=FIRST..LAST, both included, or one offset. May be repeated.",
             metavar="RANGE",
             show_default=False,
         ),

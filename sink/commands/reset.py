@@ -44,7 +44,7 @@ from sink.operations.reset_writer import forget, recorded_paths, workers, write
 from sink.telemetry.terminal import console
 
 _OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
-UNCHANGED = "Nothing was changed; run it again with --yes to do it."
+UNCHANGED = "Nothing was changed. Run it again with --yes to do it."
 
 
 def reset(
@@ -58,9 +58,9 @@ def reset(
         ),
     ] = None,
     offset: Annotated[
-        list[str] | None, typer.Option(help="TOPIC:PARTITION=OFFSET; may be repeated.", show_default=False)
+        list[str] | None, typer.Option(help="TOPIC:PARTITION=OFFSET. May be repeated.", show_default=False)
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this topic, with --to; may be repeated.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic, with --to. May be repeated.")] = None,
     forgets: Annotated[bool, typer.Option("--forget", help="Drop all that ZooKeeper records of the sink.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
     sink: SinkOption = None,
@@ -70,9 +70,9 @@ def reset(
     """
     offsets = _offsets(offset or ())
     if sum((to is not None, bool(offsets), forgets)) > 1:
-        raise ConfigError("--to, --offset and --forget exclude one another; give one of them")
+        raise ConfigError("--to, --offset and --forget exclude one another. Give one of them.")
     if topic and to is None:
-        raise ConfigError("--topic goes with --to; give --to as well, or name partitions with --offset")
+        raise ConfigError("--topic goes with --to. Give --to as well, or name partitions with --offset.")
     position, at = _position(to)
     settings = one_sink(config, sink)
     with connected(settings.ensemble) as client:
@@ -90,9 +90,9 @@ def _position(to: str | None) -> tuple[Position | None, float | None]:
         at = parse_log_time("--to", to).timestamp()
     except ConfigError as error:
         names = ", ".join(position.value for position in Position)
-        raise ConfigError(f"{error}, or one of {names}") from error
+        raise ConfigError(f"{str(error).rstrip('.')}, or one of {names}.") from error
     if at > time.time():
-        raise ConfigError(f"--to {to} lies in the future; --to latest leaves out all that is there now")
+        raise ConfigError(f"--to {to} lies in the future. --to latest leaves out all that is there now.")
     return None, at
 
 
@@ -104,7 +104,7 @@ def _offsets(texts: Sequence[str]) -> dict[TopicPartition, int]:
             raise ConfigError(f"--offset {text!r} is not TOPIC:PARTITION=OFFSET, like orders:3=12000")
         partition = TopicPartition(match["topic"], int(match["partition"]))
         if partition in offsets:
-            raise ConfigError(f"--offset names {partition} twice; name it once")
+            raise ConfigError(f"--offset names {partition} twice. Name it once.")
         offsets[partition] = int(match["offset"])
     return offsets
 
@@ -176,7 +176,7 @@ def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
     out.print(
         Text(
             f"Forgets {_content(client, root)}, the history and any halt of sink {settings.name} at {root}. The next"
-            " worker goes on from the table's checkpoint; without one, at auto.offset.reset"
+            " worker goes on from the table's checkpoint or, without one, at auto.offset.reset"
             f" ({settings.offset_reset}). Instants that were left pending are rolled back then."
         )
     )
@@ -200,7 +200,7 @@ def _print_plan(out: Console, planned_reset: Reset) -> None:
         out.print(Text(f"Clears the halt: {planned_reset.halt.reason}"))
     for transaction in planned_reset.aborted:
         header = transaction.header
-        sentence = f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
+        sentence = f"Aborts transaction {header.number} ({header.phase.value}). A coordinator will roll it back."
         out.print(Text(sentence))
     if planned_reset.moves:
         rows = [
@@ -272,7 +272,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
         out.print(UNCHANGED)
         return
     epoch = write(client, settings, 0, plan_adoption)
-    out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
+    out.print(f"Done, as epoch {epoch}. Start the workers. The job that wrote the table before must never run again.")
 
 
 def _print_offsets(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:

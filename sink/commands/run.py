@@ -41,11 +41,11 @@ def run(
 ) -> None:
     """Run a worker until it has caught up. Other workers of the sink may run beside it."""
     if until_end == (until is not None):
-        raise ConfigError("sink run: give one of --until-end and --until TIME; a worker without end is sink.worker")
+        raise ConfigError("sink run: give one of --until-end and --until TIME. A worker without end is sink.worker.")
     at = None if until is None else parse_log_time("--until", until).timestamp()
     fleet = load_configuration(config)
     if not fleet.hosted:
-        raise ConfigError(f"{config}: sink run takes configurations whose sinks are named; this one has patterns only")
+        raise ConfigError(f"{config}: sink run takes configurations whose sinks are named. This one has patterns only.")
     process = fleet.process
     configure(process.log_level, process.log_format, Redactor(fleet.secrets))
     identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
@@ -71,7 +71,9 @@ def wait(
 ) -> None:
     """Wait for the sink. Nothing is asked of it: it commits at its own interval."""
     if not caught_up:
-        raise ConfigError("sink wait: say what to wait for; --caught-up is until all is committed that is in Kafka now")
+        raise ConfigError(
+            "sink wait: say what to wait for. --caught-up is until all is committed that is in Kafka now."
+        )
 
     def wait_caught_up(control: SinkControl) -> str:
         # Closed before the wait: with a hundred sinks, each would keep a client's threads until its last offset.

@@ -122,7 +122,7 @@ def _watch(reader: _StatusReader, as_json: bool) -> None:
                 reports = reader.read()
             except Unavailable as error:
                 document: dict[str, object] = {"error": str(error)}
-                output: RenderableType = Text(f"{error}; looking again", style="red")
+                output: RenderableType = Text(f"{error}. Looking again.", style="red")
             else:
                 document, output = _document(reports), _rendered(reports)
             if as_json:

@@ -21,7 +21,7 @@ def parse_time(option: str, text: str) -> datetime:
     except (ValueError, OverflowError) as error:
         # OverflowError: the zone shifts the time out of Python's calendar.
         raise ConfigError(
-            f"{option} {text!r} is not a time; write 2026-11-25T14:30:00Z, or 2026-11-25 for midnight UTC"
+            f"{option} {text!r} is not a time. Write 2026-11-25T14:30:00Z, or 2026-11-25 for midnight UTC."
         ) from error
 
 
@@ -29,7 +29,7 @@ def parse_log_time(option: str, text: str) -> datetime:
     """Parses a time at which Kafka is asked for offsets: it takes times before 1970 for the end of the log."""
     at = parse_time(option, text)
     if at < _EPOCH:
-        raise ConfigError(f"{option} {text!r} lies before 1970, where Kafka's times begin; correct the year")
+        raise ConfigError(f"{option} {text!r} lies before 1970, where Kafka's times begin. Correct the year.")
     return at
 
 

@@ -62,7 +62,7 @@ def by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entr
     for entry in entries:
         name = names.get(entry.key, entry.key)
         if name in named:
-            sentence = f"{entry.key} is the same setting as {named[name].key} ({named[name].origin}); keep one"
+            sentence = f"{entry.key} is the same setting as {named[name].key} ({named[name].origin}). Keep one."
             problems.append(Problem(entry.origin, sentence))
         named[name] = entry
     return named
@@ -154,7 +154,7 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
         except (OSError, ValueError):
             continue
         if sentence := _schema_problem(schema, schema_origin):
-            hidden_text = f"{schema_origin}: what the reference in it stands for is not a schema; check it"
+            hidden_text = f"{schema_origin}: what the reference in it stands for is not a schema. Check it."
             yield Problem(entry.origin, hidden_text if entry.is_secret else sentence)
 
 
@@ -193,10 +193,10 @@ def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:
         candidate = _nearest(key, [f"{ENVIRONMENT_PREFIX}{variable_name(name)}" for name in aliases()], 0.8)
         # Kubernetes sets SINK_* variables of its own (SINK_SERVICE_HOST), so only a near miss is a mistake.
         if candidate:
-            yield Problem(entry.origin, f"is not a setting; did you mean {candidate}?")
+            yield Problem(entry.origin, f"is not a setting. Did you mean {candidate}?")
         return
-    hint = f"did you mean {near}?" if near else "remove it, or see docs/configuration.md for what there is"
-    yield Problem(entry.origin, f"{key[:100]!r} is not a setting; {hint}")
+    hint = f"Did you mean {near}?" if near else "Remove it, or see docs/configuration.md for what there is."
+    yield Problem(entry.origin, f"{key[:100]!r} is not a setting. {hint}")
 
 
 def _translate(
@@ -212,10 +212,10 @@ def _translate(
         entry = entries.get(key)
         context = detail.get("ctx", {})
         sentence = {
-            "missing": "is missing; set it",
-            "greater_than_equal": f"is too small; the least is {context.get('ge')}",
-            "less_than_equal": f"is too large; the most is {context.get('le')}",
-            "literal_error": f"is not one of its values; use {context.get('expected')}".replace("'", ""),
+            "missing": "is missing. Set it.",
+            "greater_than_equal": f"is too small. The least is {context.get('ge')}.",
+            "less_than_equal": f"is too large. The most is {context.get('le')}.",
+            "literal_error": f"is not one of its values. Use {context.get('expected')}.".replace("'", ""),
         }.get(detail["type"], str(context.get("error", "cannot be used")))
         subject = f"{entry.key} ({_quoted(entry)})" if entry else key
         yield Problem(entry.origin if entry else origin, f"{subject} {sentence}".strip())
@@ -228,6 +228,11 @@ def _quoted(entry: Entry) -> str:
 def sentences(problems: Iterable[Problem]) -> list[str]:
     """Returns each problem once, as one line."""
     return list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
+
+
+def paragraph(problems: Iterable[Problem]) -> str:
+    """Returns the problems as sentences that follow one another."""
+    return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in sentences(problems))
 
 
 def message(path: Path, problems: Iterable[Problem]) -> str:

@@ -27,17 +27,17 @@ class Claims:
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Yields a sentence for each name or path that another sink claims too."""
         if settings.name in self._unusable_names or self._other_holder(("name", settings.root_znode), settings):
-            yield f"sink.name: another sink is called {settings.name}; give one of them another name"
+            yield f"sink.name: another sink is called {settings.name}. Give one of them another name."
         for setting, path in _paths_by_setting(settings):
             if holder := self._other_holder(("path", path), settings):
-                yield f"{setting}: {path} is a place of sink {holder.name} too; name another one"
+                yield f"{setting}: {path} is a place of sink {holder.name} too. Name another one."
                 continue
             nested = [self._other_holder(("parent path", path), settings)]
             nested += [self._other_holder(("path", parent), settings) for parent in _parents(path)]
             if holder := next(filter(None, nested), None):
-                yield f"{setting}: of {path} and a place of sink {holder.name} one is inside the other; name another"
+                yield f"{setting}: of {path} and a place of sink {holder.name} one is inside the other. Name another."
         if settings.catalogued and (holder := self._other_holder(("catalog", settings.catalog_name), settings)):
-            yield f"catalog.table: sink {holder.name} is {settings.catalog_name} too; give one of them another name"
+            yield f"catalog.table: sink {holder.name} is {settings.catalog_name} too. Give one of them another name."
 
     def _other_holder(self, claim: _Claim, settings: Settings) -> Settings | None:
         return next((holder for holder in self._holders.get(claim, ()) if holder is not settings), None)

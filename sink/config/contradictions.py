@@ -43,10 +43,10 @@ def _format(settings: SettingsFields) -> Iterator[str]:
     uses_registry = name.endswith("-confluent") or settings.delete_key_format.endswith("-confluent")
     if uses_registry != bool(settings.registry_urls):
         needs = "asks for" if uses_registry else "has no use for"
-        yield f"value.format={name} {needs} schema.registry.url; correct one of them"
+        yield f"value.format={name} {needs} schema.registry.url. Correct one of them."
     is_plain = name in ("avro", "protobuf")
     if settings.value_schema_file is not None and not is_plain:
-        yield f"value.format={name} has no use for value.schema.file; remove it"
+        yield f"value.format={name} has no use for value.schema.file. Remove it."
     has_avro_columns = name == "avro" and settings.schema_text.startswith("{")
     if settings.value_schema_file is None and is_plain and not has_avro_columns:
         yield f"value.format={name} needs the schema of the values: set value.schema.file"
@@ -58,18 +58,18 @@ def _format(settings: SettingsFields) -> Iterator[str]:
     if settings.value_message is None and name == "protobuf":
         yield "value.format=protobuf needs the name of the message: set value.message"
     if settings.value_message is not None and not name.startswith("protobuf"):
-        yield f"value.format={name} has no use for value.message, which names a Protobuf message; remove it"
+        yield f"value.format={name} has no use for value.message, which names a Protobuf message. Remove it."
     if settings.schema_types and name not in TYPED:
-        yield f"schema.types is for {' and '.join(TYPED)}, whose records name their types; remove it"
+        yield f"schema.types is for {' and '.join(TYPED)}, whose records name their types. Remove it."
     if settings.schema_types and settings.value_message not in (None, *settings.schema_types):
-        yield "schema.types does not list the message of value.message; add it"
+        yield "schema.types does not list the message of value.message. Add it."
 
 
 def _pairs(settings: SettingsFields) -> Iterator[str]:
     for pair in _PAIRS:
         if len({getattr(settings, name) is None for name in pair}) > 1:
             first, second = (type(settings).model_fields[name].alias for name in pair)
-            yield f"{first} and {second} go together; set both"
+            yield f"{first} and {second} go together. Set both."
 
 
 def _zookeeper(settings: SettingsFields) -> Iterator[str]:
@@ -107,11 +107,11 @@ def _errors(settings: SettingsFields) -> Iterator[str]:
         name = type(settings).model_fields[error_settings[0]].alias
         yield f"{name} is for sinks that tolerate bad records: set errors.tolerance=all too"
     if f"{settings.errors_base_path}/".startswith(f"{settings.base_path}/"):
-        yield "errors.table.base.path is inside the table; name a place beside target.base.path"
+        yield "errors.table.base.path is inside the table. Name a place beside target.base.path."
     if f"{settings.base_path}/".startswith(f"{settings.errors_base_path}/"):
-        yield "target.base.path is inside errors.table.base.path; name a place beside it"
+        yield "target.base.path is inside errors.table.base.path. Name a place beside it."
     if settings.errors_topic in settings.topics:
-        yield "errors.deadletter.topic is one of kafka.topic.names; bad records would come round again"
+        yield "errors.deadletter.topic is one of kafka.topic.names. Bad records would come round again."
 
 
 def _upserts(settings: SettingsFields) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
         )
     record_index = "hoodie.metadata.global.record.level.index.enable"
     if operation == "upsert" and settings.index_type == "record" and settings.hudi.get(record_index, "true") == "false":
-        yield f"{record_index}=false is not for index.type=record, which needs it; remove it, or set another index.type"
+        yield f"{record_index}=false is not for index.type=record, which needs it. Remove it or set another index.type."
     if settings.services_audit_ms and not settings.provenance:
         yield (
             "services.audit.interval compares rows with the records at their offsets: set provenance.columns=true, or"
@@ -144,7 +144,7 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
     if operation == "upsert" and settings.index_type == "bucket" and settings.services_clustering:
         yield (
             "services.clustering=true is not for index.type=bucket: there files are found by a hash of the key, which"
-            " Hudi refuses to cluster; set services.clustering=false, or another index.type"
+            " Hudi refuses to cluster. Set services.clustering=false, or another index.type."
         )
 
 
@@ -155,7 +155,7 @@ def _order_of_changes(settings: SettingsFields) -> Iterator[str]:
     if settings.debezium_before == "row" and not is_debezium:
         yield "debezium.before is for value.envelope=debezium: set that too"
     if settings.debezium_ordering != "log" and settings.ordering_fields:
-        yield "ordering.field.name and debezium.ordering both order the changes; keep one"
+        yield "ordering.field.name and debezium.ordering both order the changes. Keep one."
     if "delete_field" in settings.model_fields_set and (is_debezium or settings.value_format in RAW_COLUMNS):
         setting = "value.envelope=debezium" if is_debezium else f"value.format={settings.value_format}"
         yield f"delete.field is for values with fields, and not for Debezium's events: remove it, or {setting}"
@@ -170,10 +170,10 @@ def _storage(settings: SettingsFields) -> Iterator[str]:
     s3_options = settings.s3_by_hadoops_names
     for name in sorted(s3_options):
         if f"{HADOOP}{name}" in settings.spark:
-            yield f"storage.s3.{_SETTING_NAMES.get(name, name)} is the same setting as {HADOOP}{name}; keep one"
+            yield f"storage.s3.{_SETTING_NAMES.get(name, name)} is the same setting as {HADOOP}{name}. Keep one."
     for name, required in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
         if name in s3_options and required not in s3_options:
-            yield f"storage.s3.{name} is of no use without storage.s3.{required}; set both or neither"
+            yield f"storage.s3.{name} is of no use without storage.s3.{required}. Set both or neither."
 
 
 def _encryption(settings: SettingsFields) -> Iterator[str]:
@@ -207,8 +207,8 @@ def _catalog(settings: SettingsFields) -> Iterator[str]:
     if has_slashes and settings.catalog_extractor is None and (settings.partition_fields or not settings.hive_style):
         yield (
             f"partition.time.format={settings.partition_time_format} is for no catalogue like this: none of Hudi's"
-            " partition extractors makes the value again of a path with slashes in it; use a format without slashes, or"
-            " partition.hive.style=true without partition.field.name, or name a class in catalog.partition.extractor"
+            " partition extractors makes the value again of a path with slashes in it. Use a format without slashes, or"
+            " partition.hive.style=true without partition.field.name, or name a class in catalog.partition.extractor."
         )
 
 
@@ -216,5 +216,5 @@ def _spark(settings: SettingsFields) -> Iterator[str]:
     if is_one_process(settings.spark_master) and settings.spark.get("spark.authenticate", "true").lower() != "true":
         yield (
             f"spark.authenticate: with spark.master={settings.spark_master} Spark's ports always demand a secret, which"
-            " Spark makes itself; remove it"
+            " Spark makes itself. Remove it."
         )

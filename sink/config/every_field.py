@@ -29,10 +29,11 @@ def _pass_through(value: Any) -> Properties:
 PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
-# Pydantic collects fields from right to left: the reference lists them, and they are checked, in this order.
+# Pydantic takes the fields of the last base first. The reference lists them, and they are checked, in that order.
 class ProcessSettings(HttpSettings, WorkerSettings, StorageSettings, ZooKeeperSettings):
-    """Settings that a worker's process has once, for all its sinks. In a fleet's configuration only the shared part may
-    set them."""
+    """Settings that a worker's process has once, for all its sinks. In a configuration of several sinks they may be set
+    only in the part that all sinks share.
+    """
 
     spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
 
@@ -63,7 +64,9 @@ class SettingsFields(
 
     @property
     def in_flight(self) -> int:
-        """Transactions that may be open at once. On an object store a commit waits for answers, not for a core."""
+        """Transactions that may be open at once: as set, or 2 on an object store, else 1. There a commit waits for
+        requests, and the next transaction can be written meanwhile.
+        """
         commits_wait = self.only_commits and scheme_of(self.base_path) in CONNECTORS
         return self.in_flight_max or (2 if commits_wait else 1)
 

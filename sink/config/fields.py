@@ -47,7 +47,7 @@ def _file(read: Callable[[Path], object]) -> BeforeValidator:
         except UnicodeDecodeError:
             raise ValueError(f"names {path}, which is not UTF-8 text") from None
         except (OSError, ValueError):
-            raise ValueError(f"names {path}, which cannot be read; check the path and its permissions") from None
+            raise ValueError(f"names {path}, which cannot be read. Check the path and its permissions.") from None
         return path
 
     return BeforeValidator(beside_the_configuration)

@@ -93,15 +93,15 @@ class _Source:
 def read_file(path: Path) -> Iterator[ReadResult]:
     """Yields entries and problems of a configuration file, in its order."""
     if path.suffix.lower() not in SUFFIXES:
-        yield Problem(str(path), "a configuration file ends in .yaml, .yml or .properties; rename it")
+        yield Problem(str(path), "a configuration file ends in .yaml, .yml or .properties. Rename it.")
         return
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        yield Problem(str(path), "there is no such file; give the path of a configuration with --config")
+        yield Problem(str(path), "there is no such file. Give the path of a configuration with --config.")
         return
     except (OSError, ValueError) as error:
-        yield Problem(str(path), f"cannot be read ({_reason(error)}); check the path and its permissions")
+        yield Problem(str(path), f"cannot be read ({_reason(error)}). Check the path and its permissions.")
         return
     yield from parse(data, path)
 
@@ -114,7 +114,7 @@ def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
     try:
         content = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        yield Problem(str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8")
+        yield Problem(str(path), f"is not UTF-8 text (byte {error.start}). Save it as UTF-8.")
         return
     results = _properties(content, path) if path.suffix.lower() == ".properties" else _yaml(content, path)
     origins: dict[tuple[str | None, str], str] = {}
@@ -126,12 +126,12 @@ def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
             qualified_key = result.sink, result.key
             if qualified_key in origins:
                 yield Problem(
-                    result.origin, f"{result.key} was already set at {origins[qualified_key]}; keep one of them"
+                    result.origin, f"{result.key} was already set at {origins[qualified_key]}. Keep one of them."
                 )
                 continue
             origins[qualified_key] = result.origin
             if len(origins) > MOST_ENTRIES:
-                yield Problem(str(path), f"has more than {MOST_ENTRIES} settings; is it a configuration at all?")
+                yield Problem(str(path), f"has more than {MOST_ENTRIES} settings. Is it a configuration at all?")
                 return
         yield result
 
@@ -142,7 +142,9 @@ def _beneath_its_sink(result: ReadResult) -> ReadResult:
         return result
     name, _, key = result.key.removeprefix(f"{SINKS}.").partition(".")
     if not name or not key:
-        return Problem(result.origin, f"{result.key} is not a setting of a sink; write it like {SINKS}.NAME.flush.size")
+        return Problem(
+            result.origin, f"{result.key} is not a setting of a sink. Write it like {SINKS}.NAME.flush.size."
+        )
     return replace(result, key=key, sink=name, origin=of_sink(result.origin, name))
 
 
@@ -167,24 +169,24 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
         if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
             return
         if not isinstance(root, yaml.MappingNode):
-            yield Problem(str(path), "is not a mapping of settings; write lines of the form `name: value`")
+            yield Problem(str(path), "is not a mapping of settings. Write lines of the form `name: value`.")
             return
         # Aliases can make a small file expand without end.
         entries = list(islice(_flatten_fleet(root, _Source(path)), MOST_ENTRIES + 1))
     except _Unfolded:
         yield Problem(
             str(path),
-            f"unfolds to more than {MOST_CHARACTERS // 1024**2} MiB of keys and values, which no configuration does;"
-            " use fewer aliases and shorter keys",
+            f"unfolds to more than {MOST_CHARACTERS // 1024**2} MiB of keys and values, which no configuration does."
+            " Use fewer aliases and shorter keys.",
         )
         return
     except RecursionError:
-        yield Problem(str(path), "is nested too deeply; settings need no more than a few levels")
+        yield Problem(str(path), "is nested too deeply. Settings need no more than a few levels.")
         return
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         origin = _line(path, mark.line + 1) if mark else str(path)
-        yield Problem(origin, f"is not valid YAML ({_safe_yaml_reason(error)}); check indentation and quotes")
+        yield Problem(origin, f"is not valid YAML ({_safe_yaml_reason(error)}). Check indentation and quotes.")
         return
     except yaml.YAMLError:
         yield Problem(str(path), "is not valid YAML: it holds characters that YAML does not allow")
@@ -214,7 +216,7 @@ def _flatten_fleet(root: yaml.MappingNode, source: _Source) -> Iterator[ReadResu
                 yield Problem(origin, f"{SINKS} has a key that is not a name")
             elif not isinstance(settings_node, yaml.MappingNode) or not settings_node.value:
                 yield Problem(
-                    origin, f"{SINKS}: {name_node.value} holds no settings; say what is its own, or remove it"
+                    origin, f"{SINKS}: {name_node.value} holds no settings. Say what is its own, or remove it."
                 )
             else:
                 name = name_node.value.strip()
@@ -241,7 +243,7 @@ def _flatten(node: yaml.MappingNode, prefix: str, source: _Source, depth: int) -
         if (placeholder := _placeholder(value)) is not None:
             yield Entry(key, placeholder, origin)
         elif isinstance(value, yaml.MappingNode) and not value.value:
-            yield Problem(origin, f"{key} holds no settings; remove it")
+            yield Problem(origin, f"{key} holds no settings. Remove it.")
         elif isinstance(value, yaml.MappingNode):
             yield from _flatten(value, f"{key}.", source, depth + 1)
         elif isinstance(value, yaml.SequenceNode):
@@ -254,7 +256,7 @@ def _flatten(node: yaml.MappingNode, prefix: str, source: _Source, depth: int) -
         elif _is_plain(value):
             yield Entry(key, value.value, origin)
         else:
-            yield Problem(origin, f"{key} has the tag {value.tag[:60]!r}; write the plain value")
+            yield Problem(origin, f"{key} has the tag {value.tag[:60]!r}. Write the plain value.")
 
 
 def _length(value: yaml.Node) -> int:
@@ -355,7 +357,7 @@ def _referred_file(argument: str, directory: Path) -> Path:
 def _look_up(provider: str, argument: str, environ: Mapping[str, str], directory: Path) -> str | Problem:
     if provider == "env":
         value = environ.get(argument)
-        return value if value else Problem("", "but that environment variable is not set; set it for this process")
+        return value if value else Problem("", "but that environment variable is not set. Set it for this process.")
     path = _referred_file(argument, directory)
     _, colon, key = argument.rpartition(":")
     try:

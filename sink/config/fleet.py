@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coordination.errors import ConfigError
 from sink.clients.spark.specification import SessionSpecification
-from sink.config.build import by_name, message, sentences, settings_of, without_problems
+from sink.config.build import by_name, message, paragraph, settings_of, without_problems
 from sink.config.claims import Claims
 from sink.config.every_field import ProcessSettings
 from sink.config.files import SINKS, SUFFIXES, Entry, Problem, of_sink, read_environment, read_file, variable_name
@@ -83,14 +83,14 @@ def _read_directory(path: Path, environ: Mapping[str, str], problems: list[Probl
     try:
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
     except OSError as error:
-        problems.append(Problem(str(path), f"cannot be read ({error.strerror}); check its permissions"))
+        problems.append(Problem(str(path), f"cannot be read ({error.strerror}). Check its permissions."))
         return Sources({}, (), path)
     shared_files = [file for file in files if file.name in SHARED]
     if len(shared_files) != 1:
         found_files = (
             f"has {' and '.join(file.name for file in shared_files)}" if shared_files else f"has no {SHARED[0]}"
         )
-        problems.append(Problem(str(path), f"{found_files}; put what all sinks share into one such file"))
+        problems.append(Problem(str(path), f"{found_files}. Put what all sinks share into one such file."))
     written = [entry for file in shared_files for entry in without_problems(read_file(file), problems)]
     sources = list(_sinks_of(written, path))
     for file in files:
@@ -101,7 +101,7 @@ def _read_directory(path: Path, environ: Mapping[str, str], problems: list[Probl
                 sources.append(_sink_in(file, entries, file_problems))
                 written += entries
     if not sources and not problems:
-        problems.append(Problem(str(path), "has no sinks; add a file for each, beside the one of what they share"))
+        problems.append(Problem(str(path), "has no sinks. Add a file for each, beside the one of what they share."))
     shared = [entry for entry in written if entry.sink is None]
     return Sources(_overridden(shared, written, environ, problems), tuple(sources), path)
 
@@ -110,7 +110,7 @@ def _sink_in(file: Path, entries: list[Entry], problems: list[Problem]) -> Sourc
     """Returns the sink of a file in a directory."""
     for entry in entries:
         if entry.sink is not None:
-            problems.append(Problem(entry.origin, f"{SINKS} stands in {SHARED[0]} only; move it there"))
+            problems.append(Problem(entry.origin, f"{SINKS} stands in {SHARED[0]} only. Move it there."))
     names = aliases()
     written_name = next((entry.text for entry in entries if names.get(entry.key) == "sink.name"), "")
     name = written_name if written_name.strip() and "{" not in written_name else file.stem
@@ -249,7 +249,7 @@ def _load_sources(sources: Sources, environ: Mapping[str, str], columns: bool) -
 def _misconfigured(loaded: Iterable[_Loaded], shared: Mapping[str, Entry]) -> Iterator[Misconfigured]:
     for entry in loaded:
         if entry.problems:
-            reason = "; ".join(sentences(entry.problems))
+            reason = paragraph(entry.problems)
             yield misconfigured_of(_name(entry.source), reason, _effective_entries(entry.source, shared))
 
 
@@ -274,7 +274,7 @@ def _build_sink(
     """Returns the sink, or the pattern of topics, that a source describes with its effective `entries`."""
     for key, entry in source.entries.items():
         if source.name is not None and is_of_process(key):
-            problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process; {_MOVE}"))
+            problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process. {_MOVE}"))
     regex = regex_in(entries)
     if regex is not None and any(placeholders(entry, names_of(regex)) for entry in entries.values()):
         name = source.name or Path(source.origin).stem
@@ -283,7 +283,7 @@ def _build_sink(
     return settings_of(entries, source.origin, directory, environ, problems, columns)
 
 
-_MOVE = f"move it to what all sinks share, outside of {SINKS}"
+_MOVE = f"Move it to what all sinks share, outside of {SINKS}."
 
 
 def _effective_entries(source: Source, shared: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -305,7 +305,7 @@ def _fill_topic(entries: dict[str, Entry], problems: list[Problem]) -> dict[str,
         return entries
     filled_in = {key: filled(entry, {TOPIC: topics[0]}) for key, entry in entries.items()}
     if len(topics) > 1 and (changed := [entry for key, entry in entries.items() if entry != filled_in[key]]):
-        sentence = "has {topic}, and the sink reads several; name one, or write kafka.topic.regex for a table for each"
+        sentence = "has {topic}, and the sink reads several. Name one, or write kafka.topic.regex for a table for each."
         problems += [Problem(entry.origin, f"{entry.key} {sentence}") for entry in changed]
     return filled_in
 
@@ -313,7 +313,7 @@ def _fill_topic(entries: dict[str, Entry], problems: list[Problem]) -> dict[str,
 def _shared_problems(sources: Sources) -> Iterable[Problem]:
     entry = sources.shared.get("sink.name")
     if entry is not None and "{" not in entry.text:
-        yield Problem(entry.origin, f"{entry.key} names one sink, but stands for all; move it beneath {SINKS}")
+        yield Problem(entry.origin, f"{entry.key} names one sink, but stands for all. Move it beneath {SINKS}.")
 
 
 def _merged_problems(path: Path, loaded: Sequence[_Loaded]) -> Iterable[Problem]:
@@ -362,4 +362,4 @@ def _unhosted_patterns(fleet: Configuration) -> Iterable[Problem]:
         sink_names = [*(settings.name for settings in fleet.sinks), *fleet.misconfigured]
         if not any(fnmatchcase(name, pattern) for name in sink_names):
             names = ", ".join(sink_names[:8])
-            yield Problem(str(fleet.path), f"worker.sinks: no sink is called {pattern}; there are {names}")
+            yield Problem(str(fleet.path), f"worker.sinks: no sink is called {pattern}. There are {names}.")

@@ -20,12 +20,12 @@ from sink.config.values import flag
 INT_MAX = 2**31 - 1
 """The largest number of most of Hudi's settings, and the upper bound where the file names none."""
 _FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
-    "znode": (re.compile(r"(/[^/\s]+)+/?"), "is not a znode path; write it like /hudi"),
+    "znode": (re.compile(r"(/[^/\s]+)+/?"), "is not a znode path. Write it like /hudi."),
     "properties": (
         re.compile(r"(?is)(?!.*(external|purge)).*"),
-        "has a property with which dropping the table in the catalogue would delete its files; remove that",
+        "has a property with which dropping the table in the catalogue would delete its files. Remove that.",
     ),
-    "name": (re.compile(r"[^/\s]+"), "is not a name without slashes and spaces; write it like orders"),
+    "name": (re.compile(r"[^/\s]+"), "is not a name without slashes and spaces. Write it like orders."),
 }
 _SETTING = "setting "
 
@@ -54,13 +54,13 @@ class HudiKey:
     def problem(self, value: str) -> str | None:
         """Returns what is wrong with this value, as a sentence with its remedy; None if nothing is."""
         if self.values.startswith(_SETTING):
-            return f"{self.name} is the setting {self.values.removeprefix(_SETTING)}; set that"
+            return f"{self.name} is the setting {self.values.removeprefix(_SETTING)}. Set that."
         if self.kind == "refused":
             allowed = self.values.split("|") if self.values else []
             if value.strip().lower() in map(str.lower, allowed):
                 return None
-            remedy = f"remove it or set it to {' or '.join(allowed)}" if allowed else "remove it"
-            return f"{self.name} is refused: {self.sentence}; {remedy}"
+            remedy = f"Remove it or set it to {' or '.join(allowed)}." if allowed else "Remove it."
+            return f"{self.name} is refused: {self.sentence}. {remedy}"
         try:
             self.canonical(value)
         except ValueError as error:
@@ -85,7 +85,7 @@ class HudiKey:
         for choice in self.values.split("|"):
             if text.lower() == choice.lower():
                 return choice
-        raise ValueError(f"is not one of its values; use {', '.join(self.values.split('|'))}")
+        raise ValueError(f"is not one of its values. Use {', '.join(self.values.split('|'))}.")
 
     def _require_number(self, text: str) -> None:
         low, _, high = self.values.partition("..")

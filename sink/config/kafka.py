@@ -135,14 +135,14 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if name not in _KNOWN and (near := difflib.get_close_matches(name, [*_KNOWN, *_SINK_SETTINGS], 1, 0.85)):
             yield (
                 name,
-                f"kafka.{name[:100]} is not a setting of Kafka's clients; did you mean kafka.{near[0]}?",
+                f"kafka.{name[:100]} is not a setting of Kafka's clients. Did you mean kafka.{near[0]}?",
             )
     yield from _store_problems(settings)
     mechanism = _mechanism(settings)
     if mechanism == "AWS_MSK_IAM":
         yield (
             "sasl.mechanism",
-            "kafka.sasl.mechanism AWS_MSK_IAM is known to Java's client only; use SCRAM or TLS client certificates",
+            "kafka.sasl.mechanism AWS_MSK_IAM is known to Java's client only. Use SCRAM or TLS client certificates.",
         )
     if "SASL" not in settings.get("security.protocol", "").upper():
         return
@@ -153,14 +153,14 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield (
                 "security.protocol",
                 (
-                    f"kafka.security.protocol needs credentials for {mechanism}; set kafka.sasl.username and"
-                    " kafka.sasl.password, or kafka.sasl.jaas.config with both"
+                    f"kafka.security.protocol needs credentials for {mechanism}. Set kafka.sasl.username and"
+                    " kafka.sasl.password, or kafka.sasl.jaas.config with both."
                 ),
             )
     elif not mechanism:
         yield (
             "security.protocol",
-            "kafka.sasl.mechanism is missing, which kafka.security.protocol needs; set it, like SCRAM-SHA-512",
+            "kafka.sasl.mechanism is missing, which kafka.security.protocol needs. Set it, like SCRAM-SHA-512.",
         )
 
 
@@ -170,26 +170,26 @@ def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if "ssl.truststore.location" in set_names and not pem_authority and not _is_pem(settings, "ssl.truststore"):
         yield (
             "ssl.truststore.location",
-            "kafka.ssl.truststore.location is read by Java's client only, unless kafka.ssl.truststore.type is PEM; give"
-            " the same authorities as kafka.ssl.ca.location (PEM)",
+            "kafka.ssl.truststore.location is read by Java's client only, unless kafka.ssl.truststore.type is PEM. Give"
+            " the same authorities as kafka.ssl.ca.location (PEM).",
         )
     pem_key = set_names & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.certificate.chain"}
     store_type = settings.get("ssl.keystore.type", "JKS").upper()
     if "ssl.keystore.location" in set_names and not pem_key and store_type not in {"PEM", "PKCS12"}:
         yield (
             "ssl.keystore.location",
-            f"kafka.ssl.keystore.location of type {store_type} is read by Java's client only; set"
+            f"kafka.ssl.keystore.location of type {store_type} is read by Java's client only. Set"
             " kafka.ssl.keystore.type to PKCS12 or PEM (and convert it), or give kafka.ssl.certificate.location and"
-            " kafka.ssl.key.location (PEM)",
+            " kafka.ssl.key.location (PEM).",
         )
     for name in _FILES:
         # Authorities may be in a directory, or be looked for: `probe`.
         if name in set_names and settings[name] != "probe" and not Path(settings[name]).exists():
-            yield name, f"kafka.{name} names a file that does not exist; check the path"
+            yield name, f"kafka.{name} names a file that does not exist. Check the path."
     for half, other in (("ssl.certificate", "ssl.key"), ("ssl.key", "ssl.certificate")):
         is_set = [any(f"{name}.{form}" in set_names for form in ("location", "pem")) for name in (half, other)]
         if is_set == [True, False]:
-            yield half, f"kafka.{half}.* is set without kafka.{other}.*; a client certificate needs both"
+            yield half, f"kafka.{half}.* is set without kafka.{other}.*. A client certificate needs both."
 
 
 def _native_stores(settings: Mapping[str, str], native: dict[str, str]) -> None:

@@ -77,7 +77,7 @@ def merged_by_name(misconfigured: Iterable[Misconfigured]) -> dict[str, Misconfi
     merged: dict[str, Misconfigured] = {}
     for sink in misconfigured:
         if (first := merged.get(sink.name)) is not None:
-            reasons = f"{first.reason}; {sink.reason}"
+            reasons = f"{first.reason} {sink.reason}"
             sink = Misconfigured(sink.name, reasons, first.topics + sink.topics, first.base_paths + sink.base_paths)
         merged[sink.name] = sink
     return merged
@@ -160,7 +160,7 @@ def pattern_of(
     name_entry = entries.get("sink.name", entries["target.table.name"])
     for entry in filter(None, [entries.get("target.base.path"), name_entry]):
         if not placeholders(entry, placeholder_names):
-            sentence = f"{entry.key} would be the same for every topic of {name}; put {{{TOPIC}}} into it"
+            sentence = f"{entry.key} would be the same for every topic of {name}. Put {{{TOPIC}}} into it."
             problems.append(Problem(entry.origin, sentence))
     probe_entries = {key: _probe_entry(entry, placeholder_names) for key, entry in entries.items()}
     probe_problems: list[Problem] = []
@@ -203,7 +203,7 @@ def expand(
             if sink is None or (sink.name, sink.bootstrap, topic) in covered:
                 continue
             if owner := next((unusable.name for unusable in misconfigured if unusable.claims(topic, sink)), None):
-                sentence = f"it may be that of sink {owner} of the configuration, which cannot be used; fix that first"
+                sentence = f"it may be that of sink {owner} of the configuration, which cannot be used. Fix that first."
                 problems.append(TopicProblem(topic, pattern.name, pattern.origin, sentence))
                 continue
             covered.add((sink.name, sink.bootstrap, topic))
@@ -226,7 +226,7 @@ def _sink_of(pattern: TopicPattern, topic: str) -> tuple[Settings | None, list[T
     values = {**match.groupdict(default=""), TOPIC: topic}
     used_names = frozenset().union(*(placeholders(entry, frozenset(values)) for entry in pattern.entries.values()))
     if empty_names := sorted(name for name in used_names if not values[name]):
-        sentence = f"the group {empty_names[0]} of kafka.topic.regex is empty in it; write an expression that fills it"
+        sentence = f"the group {empty_names[0]} of kafka.topic.regex is empty in it. Write an expression that fills it."
         return None, [TopicProblem(topic, pattern.name, pattern.origin, sentence)]
     entries = {key: filled(entry, values) for key, entry in pattern.entries.items()}
     problems: list[Problem] = []

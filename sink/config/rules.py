@@ -27,8 +27,8 @@ class SettingRule:
     def refusal(self, key: str, value: str) -> str | None:
         if value.strip().lower() in self.allowed:
             return None
-        remedy = f"remove it or set it to {' or '.join(self.allowed)}" if self.allowed else "remove it"
-        return f"{key} is refused: {self.why}; {remedy}"
+        remedy = f"Remove it or set it to {' or '.join(self.allowed)}." if self.allowed else "Remove it."
+        return f"{key} is refused: {self.why}. {remedy}"
 
 
 _ENCODING = "a table service or Hudi's writer would write values in a form that the sink's other files do not have"
@@ -41,7 +41,7 @@ RULES: Mapping[str, SettingRule] = {
     "kafka.enable.auto.offset.store": SettingRule(("false",), "offsets live in the table's commits, nowhere else"),
     "kafka.auto.offset.reset": SettingRule(
         (),
-        "a silent reset would lose or repeat records; the sink's own setting"
+        "a silent reset would lose or repeat records. The sink's own setting"
         " auto.offset.reset decides where a new topic starts",
     ),
     "kafka.allow.auto.create.topics": SettingRule(("false",), "a mistyped topic would be created and stay empty"),
@@ -82,58 +82,58 @@ HIDDEN_PREFIXES = ("spark.hadoop.hoodie.", "spark.hoodie.")
 """Names under which a setting of Hudi would reach it by way of Spark, past the rules for it."""
 
 _STREAMER: Mapping[str, str] = {
-    "schemaprovider.registry.url": "use schema.registry.url and schema.subject",
-    "schemaprovider.source.schema.file": "use schema.file",
-    "source.kafka.topic": "use kafka.topic.names",
-    "ingestion.tablesToBeIngested": "name the tables beneath sinks",
-    "ingestion.targetBasePath": "use target.base.path",
-    "kafka.source.maxEvents": "use flush.size (of one partition) or flush.bytes",
-    "source.kafka.minPartitions": "use slice.records: the more slices, the more tasks",
-    "source.kafka.enable.failOnDataLoss": "use on.data.loss",
-    "source.kafka.enable.commit.offset": "offsets live in the table's commits, nowhere else; remove it",
-    "source.kafka.append.offsets": "use provenance.columns",
+    "schemaprovider.registry.url": "Use schema.registry.url and schema.subject.",
+    "schemaprovider.source.schema.file": "Use schema.file.",
+    "source.kafka.topic": "Use kafka.topic.names.",
+    "ingestion.tablesToBeIngested": "Name the tables beneath sinks.",
+    "ingestion.targetBasePath": "Use target.base.path.",
+    "kafka.source.maxEvents": "Use flush.size (of one partition) or flush.bytes.",
+    "source.kafka.minPartitions": "Use slice.records: the more slices, the more tasks.",
+    "source.kafka.enable.failOnDataLoss": "Use on.data.loss.",
+    "source.kafka.enable.commit.offset": "Offsets live in the table's commits, nowhere else. Remove it.",
+    "source.kafka.append.offsets": "Use provenance.columns.",
 }
 
 FOREIGN: Mapping[str, str] = {
-    "kafka.topics": "is not a setting of Kafka's clients; use kafka.topic.names",
-    "kafka.topic": "is not a setting of Kafka's clients; use kafka.topic.names",
-    "connector.class": "belongs to Kafka Connect and means nothing here; remove it",
-    "tasks.max": "belongs to Kafka Connect; the number of workers and spark.master decide the parallelism; remove it",
-    "key.converter": "belongs to Kafka Connect; use key.format",
-    "value.converter": "belongs to Kafka Connect; use value.format, like avro-confluent",
-    "value.converter.schema.registry.url": "belongs to Kafka Connect; use schema.registry.url",
-    "value.converter.schemas.enable": "belongs to Kafka Connect; a JSON value is the record itself; remove it",
-    "iceberg.tables": "belongs to the Iceberg sink; name the tables beneath sinks",
-    "iceberg.tables.dynamic-enabled": "belongs to the Iceberg sink; use kafka.topic.regex, and {topic} in"
-    " target.base.path",
-    "iceberg.tables.route-field": "belongs to the Iceberg sink; records find their table by topic: use"
-    " kafka.topic.regex, and {topic} in target.base.path",
-    "topics.dir": "belongs to the Confluent HDFS sink; use target.base.path",
-    "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like hdfs://namenode:8020/tables/orders",
-    "store.url": "belongs to the Confluent storage sinks; use target.base.path",
-    "logs.dir": "belongs to the Confluent HDFS sink; there is no write-ahead log here; remove it",
-    "format.class": "belongs to the Confluent storage sinks; the table is Hudi's; remove it",
-    "partitioner.class": "belongs to the Confluent storage sinks; use partition.field.name",
-    "partition.duration.ms": "belongs to the Confluent storage sinks; use partition.time.format, like hourly",
-    "timestamp.extractor": "belongs to the Confluent storage sinks; name a column, or _kafka_timestamp, with"
-    " partition.time.field",
-    "locale": "belongs to the Confluent storage sinks; partitions by time have no names of months or days; remove it",
-    "rotate.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
-    "rotate.schedule.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
-    "hoodie.kafka.commit.interval.secs": "belongs to Hudi's Kafka Connect sink; use transaction.interval.ms, like 60s",
-    "hoodie.kafka.coordinator.write.timeout.secs": "belongs to Hudi's Kafka Connect sink;"
-    " use coordinator.writestatus.timeout, like 300s",
-    "hoodie.kafka.compaction.async.enable": "belongs to Hudi's Kafka Connect sink; use services.compaction",
-    "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink; ZooKeeper has its role here; remove it",
-    "hoodie.kafka.allow.commit.on.errors": "belongs to Hudi's Kafka Connect sink; use errors.tolerance",
-    "hoodie.schemaprovider.class": "belongs to Hudi's Kafka Connect sink; use schema.ddl, schema.file or"
-    " schema.subject",
+    "kafka.topics": "is not a setting of Kafka's clients. Use kafka.topic.names.",
+    "kafka.topic": "is not a setting of Kafka's clients. Use kafka.topic.names.",
+    "connector.class": "belongs to Kafka Connect and means nothing here. Remove it.",
+    "tasks.max": "belongs to Kafka Connect. The number of workers and spark.master decide the parallelism. Remove it.",
+    "key.converter": "belongs to Kafka Connect. Use key.format.",
+    "value.converter": "belongs to Kafka Connect. Use value.format, like avro-confluent.",
+    "value.converter.schema.registry.url": "belongs to Kafka Connect. Use schema.registry.url.",
+    "value.converter.schemas.enable": "belongs to Kafka Connect. A JSON value is the record itself. Remove it.",
+    "iceberg.tables": "belongs to the Iceberg sink. Name the tables beneath sinks.",
+    "iceberg.tables.dynamic-enabled": "belongs to the Iceberg sink. Use kafka.topic.regex, and {topic} in"
+    " target.base.path.",
+    "iceberg.tables.route-field": "belongs to the Iceberg sink. Records find their table by topic: use"
+    " kafka.topic.regex, and {topic} in target.base.path.",
+    "topics.dir": "belongs to the Confluent HDFS sink. Use target.base.path.",
+    "hdfs.url": "belongs to the Confluent HDFS sink. Use target.base.path, like hdfs://namenode:8020/tables/orders.",
+    "store.url": "belongs to the Confluent storage sinks. Use target.base.path.",
+    "logs.dir": "belongs to the Confluent HDFS sink. There is no write-ahead log here. Remove it.",
+    "format.class": "belongs to the Confluent storage sinks. The table is Hudi's. Remove it.",
+    "partitioner.class": "belongs to the Confluent storage sinks. Use partition.field.name.",
+    "partition.duration.ms": "belongs to the Confluent storage sinks. Use partition.time.format, like hourly.",
+    "timestamp.extractor": "belongs to the Confluent storage sinks. Name a column, or _kafka_timestamp, with"
+    " partition.time.field.",
+    "locale": "belongs to the Confluent storage sinks. Partitions by time have no names of months or days. Remove it.",
+    "rotate.interval.ms": "belongs to the Confluent storage sinks. Use transaction.interval.ms.",
+    "rotate.schedule.interval.ms": "belongs to the Confluent storage sinks. Use transaction.interval.ms.",
+    "hoodie.kafka.commit.interval.secs": "belongs to Hudi's Kafka Connect sink. Use transaction.interval.ms, like 60s.",
+    "hoodie.kafka.coordinator.write.timeout.secs": "belongs to Hudi's Kafka Connect sink."
+    " Use coordinator.writestatus.timeout, like 300s.",
+    "hoodie.kafka.compaction.async.enable": "belongs to Hudi's Kafka Connect sink. Use services.compaction.",
+    "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink. ZooKeeper has its role here. Remove it.",
+    "hoodie.kafka.allow.commit.on.errors": "belongs to Hudi's Kafka Connect sink. Use errors.tolerance.",
+    "hoodie.schemaprovider.class": "belongs to Hudi's Kafka Connect sink. Use schema.ddl, schema.file or"
+    " schema.subject.",
     **{
-        f"hoodie.{tool}.{name}": f"belongs to Hudi Streamer; {remedy}"
+        f"hoodie.{tool}.{name}": f"belongs to Hudi Streamer. {remedy}"
         for tool in ("streamer", "deltastreamer")
         for name, remedy in _STREAMER.items()
     },
-    "hoodie.meta.sync.classes": "is not used; use catalog.class",
+    "hoodie.meta.sync.classes": "is not used. Use catalog.class.",
 }
 
 
@@ -143,9 +143,9 @@ def refusals(key: str, value: str) -> Iterator[str]:
     if refusal := rule.refusal(key, value) if rule else hudi_keys.problem(key, value):
         yield refusal
     if key.startswith(HIDDEN_PREFIXES):
-        yield f"{key} is refused: settings of Hudi are checked under their own names; set them as hoodie.*"
+        yield f"{key} is refused: settings of Hudi are checked under their own names. Set them as hoodie.*."
     if key.startswith("spark.") and key.endswith("JavaOptions") and _OTHER_ZONE.search(value):
-        yield f"{key} is refused: Hudi names instants by the JVM's time zone, which is UTC; remove -Duser.timezone"
+        yield f"{key} is refused: Hudi names instants by the JVM's time zone, which is UTC. Remove -Duser.timezone."
     if key in FLAGS:
         try:
             flag(value)

@@ -36,7 +36,7 @@ def require_str(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         raise ValueError("is a list, but one value is expected")
     if not text:
-        raise ValueError("has no value; give it one or remove it")
+        raise ValueError("has no value. Give it one or remove it.")
     if any(ord(c) < 32 and c not in "\n\r\t" for c in text):
         raise ValueError("contains control characters")
     return text
@@ -45,7 +45,7 @@ def require_str(value: Any) -> str:
 def count(value: Any) -> int:
     text = require_str(value)
     if not _NUMBER.match(text) or len(text) > 20:
-        raise ValueError("is not a whole number; write it like 5000000 or 5_000_000")
+        raise ValueError("is not a whole number. Write it like 5000000 or 5_000_000.")
     return int(text)
 
 
@@ -76,7 +76,7 @@ def flag(value: Any) -> bool:
     text = require_str(value).lower()
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
-    raise ValueError("is neither true nor false; write one of the two")
+    raise ValueError("is neither true nor false. Write one of the two.")
 
 
 def items(value: Any) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def items(value: Any) -> tuple[str, ...]:
     raw_items = value if isinstance(value, (tuple, list)) else require_str(value).split(",")
     names = tuple(require_str(item) for item in raw_items if str(item).strip())
     if not names:
-        raise ValueError("is an empty list; name at least one or remove the setting")
+        raise ValueError("is an empty list. Name at least one or remove the setting.")
     if len(set(names)) != len(names):
         duplicates = sorted({item for item in names if names.count(item) > 1})
         raise ValueError(f"names {', '.join(duplicates)} more than once")
@@ -110,7 +110,7 @@ def _all_matching(pattern: str, problem: str) -> Callable[[Any], tuple[str, ...]
 
 
 topic_names = _all_matching(
-    r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", "names {!r}, which cannot be a Kafka topic; list topics separated by commas"
+    r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", "names {!r}, which cannot be a Kafka topic. List topics separated by commas."
 )
 
 
@@ -122,17 +122,17 @@ def topic_regex(value: Any) -> str:
     if flags := _LEADING_FLAGS.match(text):
         text = f"(?{flags[1]}:{text[flags.end() :]})"
     if len(text) > LONGEST_REGEX:
-        raise ValueError(f"is longer than {LONGEST_REGEX} characters; write a shorter expression")
+        raise ValueError(f"is longer than {LONGEST_REGEX} characters. Write a shorter expression.")
     try:
         # `Settings.topic_pattern` puts it into a larger expression: `a)(b` is one there, and none alone.
         for expression in (text, f"(?:{text})"):
             re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"is not a regular expression ({error}); correct it") from None
+        raise ValueError(f"is not a regular expression ({error}). Correct it.") from None
     if ways(text) > MOST_WAYS:
         raise ValueError(
-            "may try a topic's name in so many ways that matching takes hours, like (a+)+ or .*.*.*.*; write parts that"
-            " cannot match the same characters, like ([^.]+\\.)+"
+            "may try a topic's name in so many ways that matching takes hours, like (a+)+ or .*.*.*.*. Write parts that"
+            " cannot match the same characters, like ([^.]+\\.)+."
         )
     return text
 
@@ -140,7 +140,7 @@ def topic_regex(value: Any) -> str:
 def topic_name(value: Any) -> str:
     names = topic_names(value)
     if len(names) != 1:
-        raise ValueError("names several topics; name one")
+        raise ValueError("names several topics. Name one.")
     return names[0]
 
 
@@ -150,7 +150,7 @@ def columns(value: Any) -> tuple[str, ...]:
 
 _column_names = _all_matching(
     r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*",
-    "names {!r}, which cannot be a field; list field names separated by commas",
+    "names {!r}, which cannot be a field. List field names separated by commas.",
 )
 
 
@@ -160,7 +160,7 @@ def type_names(value: Any) -> tuple[str, ...]:
 
 _full_names = _all_matching(
     r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*",
-    "names {!r}, which cannot be the full name of a record; list names like shop.Order separated by commas",
+    "names {!r}, which cannot be the full name of a record. List names like shop.Order separated by commas.",
 )
 
 
@@ -224,7 +224,7 @@ def znode_path(value: Any) -> str:
     text = require_str(value)
     path = text.strip("/")
     if not text.startswith("/") or (path and any(part in {"", ".", ".."} for part in path.split("/"))):
-        raise ValueError("is not a znode path; write it like /sink, or / for the root of the tree")
+        raise ValueError("is not a znode path. Write it like /sink, or / for the root of the tree.")
     return f"/{path}" if path else ""
 
 
@@ -239,7 +239,7 @@ def urls(value: Any) -> tuple[str, ...]:
         except ValueError:
             raise ValueError("is not a list of addresses like http://registry-1:8081") from None
         if parts.username is not None:
-            raise ValueError("carries a login; give it through schema.registry.basic.auth.user.info instead")
+            raise ValueError("carries a login. Give it through schema.registry.basic.auth.user.info instead.")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"has {url[:80]!r}, which is not an address like http://registry-1:8081")
     return addresses
@@ -262,17 +262,19 @@ def base_path(value: Any) -> str:
     """
     text = require_str(value)
     if "://" not in text and not text.startswith("/") and not text.startswith("file:/"):
-        raise ValueError("is relative, so every worker would see another place; write /path or scheme://path")
+        raise ValueError("is relative, so every worker would see another place. Write /path or scheme://path.")
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise ValueError("is not a path or URI; write it like /data/orders or s3a://bucket/orders") from None
+        raise ValueError("is not a path or URI. Write it like /data/orders or s3a://bucket/orders.") from None
     if "://" in text and parts.scheme != "file" and not parts.netloc and not parts.path.strip("/"):
-        raise ValueError("names a scheme but no place; write it like s3a://bucket/orders")
+        raise ValueError("names a scheme but no place. Write it like s3a://bucket/orders.")
     if parts.password is not None:
-        raise ValueError("carries a password; give credentials through storage.s3.* or spark.hadoop.* settings instead")
+        raise ValueError(
+            "carries a password. Give credentials through storage.s3.* or spark.hadoop.* settings instead."
+        )
     if ".." in parts.path.split("/"):
-        raise ValueError("contains '..'; write the path it stands for")
+        raise ValueError("contains '..'. Write the path it stands for.")
     scheme, is_uri, rest = text.partition("://")
     if not is_uri or scheme.lower() == "file":
         path = text.rstrip("/")
@@ -283,7 +285,7 @@ def base_path(value: Any) -> str:
         path = f"{scheme.lower()}://{authority}/{'/'.join(names)}"
         is_root = not names
     if is_root:
-        raise ValueError("is the root of a file system or a bucket; a table needs a directory of its own")
+        raise ValueError("is the root of a file system or a bucket. A table needs a directory of its own.")
     return path
 
 
@@ -294,19 +296,19 @@ SparkMaster = Annotated[
     BeforeValidator(
         _matching(
             r"local|local\[.+\]|local-cluster\[.+\]|yarn|(spark|k8s|mesos)://.+",
-            "is not a master of Spark; write it like local[2], spark://host:7077, yarn or k8s://https://host",
+            "is not a master of Spark. Write it like local[2], spark://host:7077, yarn or k8s://https://host.",
         )
     ),
 ]
 DurationMs = Annotated[
     int,
     BeforeValidator(
-        _measured(_DURATION_MS, "is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
+        _measured(_DURATION_MS, "is not a duration. Write milliseconds, or a number with ms, s, m, h or d, like 30s.")
     ),
 ]
 SizeBytes = Annotated[
     int,
-    BeforeValidator(_measured(_SIZE, "is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")),
+    BeforeValidator(_measured(_SIZE, "is not a size. Write bytes, or a number with KiB, MiB or GiB, like 128MiB.")),
 ]
 Flag = Annotated[bool, BeforeValidator(flag)]
 Name = Annotated[
@@ -321,14 +323,14 @@ Name = Annotated[
 TopicName = Annotated[str, BeforeValidator(topic_name)]
 Share = Annotated[
     float,
-    BeforeValidator(_matching(r"[0-9]{1,3}(\.[0-9]{1,12})?", "is not a share; write a number from 0 to 1, like 0.5")),
+    BeforeValidator(_matching(r"[0-9]{1,3}(\.[0-9]{1,12})?", "is not a share. Write a number from 0 to 1, like 0.5.")),
 ]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
 TopicRegex = Annotated[str, BeforeValidator(topic_regex)]
 HostNames = Annotated[
     tuple[str, ...],
     BeforeValidator(
-        _all_matching(r"[A-Za-z0-9.:_-]{1,253}", "names {!r}, which is not a host; write names without port")
+        _all_matching(r"[A-Za-z0-9.:_-]{1,253}", "names {!r}, which is not a host. Write names without port.")
     ),
 ]
 SinkNames = Annotated[
@@ -336,7 +338,7 @@ SinkNames = Annotated[
     BeforeValidator(
         _all_matching(
             r"[A-Za-z0-9._*?\[\]!-]{1,200}",
-            "has {!r}, which no sink can be called; list names, or patterns with * and ?",
+            "has {!r}, which no sink can be called. List names, or patterns with * and ?",
         )
     ),
 ]
@@ -346,7 +348,7 @@ Column = Annotated[
     str,
     BeforeValidator(
         _matching(
-            r"[A-Za-z_][A-Za-z0-9_]*", "names {!r}, which cannot be a column; use letters, digits and underscores"
+            r"[A-Za-z_][A-Za-z0-9_]*", "names {!r}, which cannot be a column. Use letters, digits and underscores."
         )
     ),
 ]
@@ -359,7 +361,7 @@ MetastoreUris = Annotated[str, BeforeValidator(metastore_uris)]
 CatalogName = Annotated[
     str,
     BeforeValidator(
-        _matching(CATALOG_NAME.pattern, "is not a name for a catalogue: {!r}; use letters, digits and underscores")
+        _matching(CATALOG_NAME.pattern, "is not a name for a catalogue: {!r}. Use letters, digits and underscores.")
     ),
 ]
 JavaClass = Annotated[
@@ -367,7 +369,7 @@ JavaClass = Annotated[
     BeforeValidator(
         _matching(
             r"(?a)[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+",
-            "is not the full name of a Java class; write it like org.apache.hudi.hive.HiveSyncTool",
+            "is not the full name of a Java class. Write it like org.apache.hudi.hive.HiveSyncTool.",
         )
     ),
 ]

@@ -29,7 +29,7 @@ _ID, _GUID, _GLUE = 0, 1, 3
 """The first byte of a header says whether an id or a GUID follows. AWS Glue's begin with another."""
 _NO_HEADER = "For values without one choose a format without -confluent."
 _APICURIO = (
-    "no registry gives that id, but ids of 8 bytes begin so, as Apicurio's serializers write them. Have the producer"
+    "No registry gives that id, but ids of 8 bytes begin so, as Apicurio's serializers write them. Have the producer"
     " write 4 bytes (apicurio.registry.as-confluent=true)."
 )
 HEADER_BYTES = 5
@@ -108,7 +108,7 @@ class WireDecoder(Decoder):
             reader = self._reader_of(schema_id, message_path)
         except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
             if schema_id == 0 and isinstance(error, UnknownSchema):
-                return _kept(self._reasons, key, f"its schema id is 0; {_APICURIO}")
+                return _kept(self._reasons, key, f"its schema id is 0. {_APICURIO}")
             return _kept(self._reasons, key, f"the schema with id {schema_id} cannot be used: {error}")
         return _kept(self._readers, key, reader)
 
@@ -191,8 +191,8 @@ def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
         # Without a header it is the first byte of the value.
         glue = ", as in AWS Glue's header, which is not read" if byte == _GLUE else ""
         found = f"{byte}{glue}" if quotes() else "neither 0 nor 1"
-        begins = "a schema registry's header begins with 0 or 1"
-        cursors.fail(invalid_rows, f"its first byte is {found}; {begins}. {_NO_HEADER}")
+        begins = "A schema registry's header begins with 0 or 1"
+        cursors.fail(invalid_rows, f"its first byte is {found}. {begins}. {_NO_HEADER}")
     ids: Rows = np.zeros(len(rows), np.int64)
     has_id, has_guid = ((first_bytes == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))
     ids[has_id] = cursors.fixed(rows[has_id], 4).astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))

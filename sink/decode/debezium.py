@@ -1,9 +1,10 @@
 """Decodes Debezium's change events: the row after the change, or the known columns of a deleted row.
 
-Guarantee: that of `sink.decode.records`. Every event gives one change; `message` events (op `m`) are skipped. An event
-with Debezium's placeholder for a value that the database did not log (an unchanged large column) is bad, wherever the
-placeholder is: an upsert would overwrite the value in the table. A row of an incremental snapshot that has no position
-in the database's log is older than every change.
+Guarantee: that of `sink.decode.records`, and every event that creates, reads, updates or deletes a row gives one
+change. `message` events (op `m`) are skipped; any other event is bad. An event with Debezium's placeholder for a value
+that the database did not log (an unchanged large column) is bad, wherever in the row the placeholder is: an upsert
+would overwrite the value in the table. A row of an incremental snapshot that has no position in the database's log gets
+the lowest ordering value.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SOURCE = T.StructType(
 _INCREMENTAL = "incremental"
 _FIRST_IN_BINLOG = f"{0:010d}.{0:020d}"
 _OTHERS = {"ddl": "a schema change", "status": "a transaction's metadata", "ts_ms": "a heartbeat"}
-"""The other events of Debezium's, by a field that none before it has."""
+"""Debezium's messages without `op`, by a field that those before it lack: the first two have `ts_ms`, too."""
 _UNLOGGED = (
     f"column {{!r}} has {UNAVAILABLE}: the database did not log its value, and an upsert would overwrite it. Set"
     " REPLICA IDENTITY FULL for the table."
@@ -51,8 +52,9 @@ _TRUNCATED = "it is a truncate (op t), which would empty the table. Have Debeziu
 class Events:
     """Decoded events: the columns of the changed rows, the ordering column, and the bad events by rising index.
 
-    In a `deleted` row the unknown columns are null; in a bad or `skipped` event all columns are. `before` has the rows
-    before an update, null where the event has none."""
+    In a `deleted` row the unknown columns are null. The columns of a bad or `skipped` event mean nothing. `before` has
+    the rows before an update, null where the event has none. `ordering` is None if the log orders the changes.
+    """
 
     columns: list[pa.Array]
     before: list[pa.Array]
@@ -65,7 +67,9 @@ class Events:
 
 
 class EventDecoder:
-    """Decodes events. `row` has the columns of the changed row, `ordering` is the value of debezium.ordering."""
+    """Decodes events. `row` has the columns of the changed row. `ordering` is debezium.ordering: `log`, `binlog`, `lsn`
+    or `ts_ms`.
+    """
 
     def __init__(self, form: ValueFormat, row: T.StructType, ordering: str) -> None:
         self._row = TableSchema(row, provenance=False)

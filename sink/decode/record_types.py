@@ -45,7 +45,7 @@ def require_type(found: RecordType, types: Sequence[str], columns: Columns) -> N
             listed = shown_reason(", ".join(types))
             raise UnusableSchema(
                 f"it is of type {shown_reason(name)}, and the table takes {listed}. To land it too, list all of them in"
-                " schema.types; otherwise give it a sink of its own."
+                " schema.types. Otherwise give it a sink of its own."
             )
         return
     names = [column.name for column in columns.fields if column.name != IS_DELETED]

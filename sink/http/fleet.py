@@ -1,13 +1,15 @@
 """Reads the fleet for HTTP clients: each sink's tree from ZooKeeper, and the ends of its log from Kafka.
 
-Two threads look every few seconds, and only while a client has asked in the last minutes. Clients wait only for the
-first reading, or the first after a pause, and only for a moment. Guarantee: the requests to ZooKeeper and Kafka do not
-grow with the number of clients, and a look never takes more than a tenth of a core. ZooKeeper's watches keep readings
-fresh: a quiet tree is not read again. Raises nothing: a failed reading is a finding.
+Two threads look every few seconds, and only while a client has asked in the last ten minutes. Clients wait for the
+first reading, or the first after a pause, and then for five seconds at most. Guarantee: the requests to ZooKeeper and
+Kafka do not grow with the number of clients, and each thread takes a tenth of a core at most. ZooKeeper's watches keep
+readings fresh: a quiet tree is read once a minute. Raises nothing: a tree that cannot be read is a finding, and worker
+records that cannot be read are left out.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 from kazoo.client import KazooClient
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from coordination.errors import Corrupt, OtherVersion, SinkError, Unavailable
@@ -34,50 +37,53 @@ from sink.telemetry.periodic import Periodic
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 3.0
+"""Seconds between two looks at the trees."""
 LOG_SECONDS = 5.0
+"""Seconds between two looks at the ends of the logs."""
 FIRST_LOG_SECONDS = 0.2
 """Seconds between two looks at the logs while no sink is known yet."""
 SHARE = 0.1
-"""The share of one core that looking may take at most."""
-WHOLE_SECONDS = 60.0
+"""The share of one core that each of the two threads may take at most."""
+REREAD_SECONDS = 60.0
 """Seconds after which a tree is read again, even if no watch has fired."""
-RECORDS_SECONDS = 15.0
-"""Seconds after which it is asked again which worker processes host which sinks."""
+HOSTS_SECONDS = 15.0
+"""Seconds between two looks at which worker processes host which sinks."""
 IDLE_SECONDS = 600.0
 """Seconds after the last question until the threads pause."""
-FIRST_SECONDS = 5.0
+FIRST_WAIT_SECONDS = 5.0
 """The most seconds that clients wait for the first reading after a pause."""
 GONE_SECONDS = 900.0
 """Seconds for which a note says that a worker has left without draining."""
 
 
 class OutsideWorkers:
-    """Looks for workers that host a sink and take no part in it. One reading serves all sinks below one root. For one
-    thread only.
+    """Finds workers that host a sink and have not joined it. One reading serves all sinks below one fleet znode. For
+    one thread only.
     """
 
     def __init__(self) -> None:
-        self._refreshed_at = -RECORDS_SECONDS
+        self._refreshed_at = -HOSTS_SECONDS
         self._summaries: dict[tuple[int, str], WorkerSummaries] = {}
         self._hosts: dict[tuple[int, str], dict[str, dict[str, HostedRecord]]] = {}
 
     def refresh(self, sinks: Iterable[HostedSink]) -> None:
         now = time.monotonic()
-        if now - self._refreshed_at < RECORDS_SECONDS:
+        if now - self._refreshed_at < HOSTS_SECONDS:
             return
         self._refreshed_at = now
-        clients = {_root_key(sink): sink.client for sink in sinks if sink.client.connected}
+        clients = {_fleet_key(sink): sink.client for sink in sinks if sink.client.connected}
         self._summaries = {
             key: self._summaries.get(key) or WorkerSummaries(client, key[1]) for key, client in clients.items()
         }
         self._hosts = {key: _hosts(summaries) for key, summaries in self._summaries.items()}
 
     def workers_of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
-        hosts = self._hosts.get(_root_key(sink), {})
+        hosts = self._hosts.get(_fleet_key(sink), {})
         return outside_workers(hosts.get(sink.observed.name, {}))
 
 
-def _root_key(sink: HostedSink) -> tuple[int, str]:
+def _fleet_key(sink: HostedSink) -> tuple[int, str]:
+    # Another ensemble may have a fleet at the same path.
     return id(sink.client), sink.observed.fleet_znode
 
 
@@ -100,11 +106,11 @@ class SinkNow:
 
 @dataclass(frozen=True, slots=True)
 class FleetReading:
-    """`at` is the wall clock of the reading, `read_at` the monotonic one."""
+    """When the reading was complete: in wall seconds, and in monotonic ones."""
 
     worker: str
     at: float
-    read_at: float
+    complete_at: float
     sinks: Mapping[str, SinkNow] = field(default_factory=dict)
     misconfigured: Mapping[str, Judgement] = field(default_factory=dict)
     """The configured sinks of this worker that cannot be used."""
@@ -126,16 +132,23 @@ class _Watched:
     trend: Trend
     changed: threading.Event = field(default_factory=threading.Event)
     tree: FullTree | None = None
-    read_at: float = 0.0
+    read_at: float = -math.inf
+    """When the last reading of the tree began, in monotonic seconds."""
     unread: Finding | None = None
+    """Why the last attempt to read the tree failed. `tree` is an older one then."""
     members: dict[str, str] = field(default_factory=dict)
     """The ids of joined workers, by incarnation."""
+    unwatched: set[str] = field(default_factory=set)
+    """Incarnations whose watch has ended or was not set. ZooKeeper's thread adds to it, a reading takes them out."""
     draining: set[str] = field(default_factory=set)
     """Incarnations that have announced a drain: it may be over before the next reading."""
     left: dict[str, float] = field(default_factory=dict)
+    """When workers left without a drain, by worker id, in wall seconds."""
 
 
 class FleetWatch:
+    """Keeps the last reading of all sinks. Any thread may ask for it; only the two looks make new ones."""
+
     def __init__(self, facts: WorkerFacts) -> None:
         self._facts = facts
         self._watched: dict[str, _Watched] = {}
@@ -143,17 +156,19 @@ class FleetWatch:
         self._outside = OutsideWorkers()
         self._asked_at = -IDLE_SECONDS
         self._resumed_at = 0.0
-        """When a question ended the last pause, in monotonic seconds. An older reading answers nothing."""
+        """When a client ended the last pause, in monotonic seconds. Clients wait for a reading that is newer."""
         self._waking = threading.Condition()
         self._looks = (
-            Periodic("http-trees", self._asked(self._read_all), lambda: POLL_SECONDS, share=SHARE),
-            Periodic("http-logs", self._asked(self._refresh_logs), self._log_pause, share=SHARE),
+            Periodic("http-trees", self._when_asked(self._read_all), lambda: POLL_SECONDS, share=SHARE),
+            Periodic("http-logs", self._when_asked(self._refresh_logs), self._log_pause, share=SHARE),
         )
         self._started = False
         self._fleet = FleetReading(facts.worker, time.time(), -IDLE_SECONDS)
 
     def last_reading(self) -> FleetReading:
-        """Returns the last reading. Waits for a moment if there is none yet, or none since the last pause."""
+        """Returns the last reading. Waits `FIRST_WAIT_SECONDS` at most for the first one, and for the first after a
+        pause; then returns what there is: an empty one, or that from before the pause.
+        """
         now = time.monotonic()
         with self._waking:
             if now - self._asked_at >= IDLE_SECONDS:
@@ -164,8 +179,8 @@ class FleetWatch:
                 for look in self._looks:
                     look.start()
             self._waking.notify_all()
-            seconds_left = max(0.0, self._resumed_at + FIRST_SECONDS - now)
-            self._waking.wait_for(lambda: self._fleet.read_at >= self._resumed_at or self._ended, seconds_left)
+            seconds_left = max(0.0, self._resumed_at + FIRST_WAIT_SECONDS - now)
+            self._waking.wait_for(lambda: self._fleet.complete_at >= self._resumed_at or self._ended, seconds_left)
         return self._fleet
 
     def close(self) -> None:
@@ -178,8 +193,8 @@ class FleetWatch:
     def _ended(self) -> bool:
         return self._looks[0].ended.is_set()
 
-    def _asked(self, look: Callable[[], None]) -> Callable[[], None]:
-        """Returns a look that waits until a client has asked lately."""
+    def _when_asked(self, look: Callable[[], None]) -> Callable[[], None]:
+        """Returns a look that first waits until a client has asked in the last `IDLE_SECONDS`."""
 
         def once_asked() -> None:
             with self._waking:
@@ -207,7 +222,8 @@ class FleetWatch:
         for watched in self._watched.values():
             self._read(watched)
         if is_first and self._watched:
-            self._logs.wait_for(self._watched, FIRST_SECONDS / 2)
+            # The first answer shall have the ends of the logs, too.
+            self._logs.wait_for(self._watched, FIRST_WAIT_SECONDS / 2)
         wall = time.time()
         sinks = {name: self._sink_now(name, watched, wall) for name, watched in sorted(self._watched.items())}
         misconfigured = {
@@ -247,7 +263,7 @@ class FleetWatch:
             )
             return
         now = time.monotonic()
-        is_old = now - watched.read_at >= WHOLE_SECONDS
+        is_old = now - watched.read_at >= REREAD_SECONDS
         try:
             if watched.unread is not None or watched.changed.is_set() or is_old:
                 watched.changed.clear()
@@ -288,7 +304,9 @@ def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
     for incarnation, worker in watched.members.items():
         if incarnation not in members and incarnation not in watched.draining:
             watched.left[worker] = wall
-    for incarnation in members.keys() - watched.members.keys():
+    lost = watched.unwatched & members.keys()
+    watched.unwatched -= lost
+    for incarnation in (members.keys() - watched.members.keys()) | lost:
         _watch_member(watched, incarnation)
     watched.draining &= members.keys()
     watched.draining |= {member.incarnation for member in view.members if member.state is WorkerState.DRAINING}
@@ -307,7 +325,11 @@ def _watch_member(watched: _Watched, incarnation: str) -> None:
             watched.draining.add(incarnation)
         elif event.type == EventType.NONE:
             # The connection ended, and the watch with it: a drain would go unnoticed.
-            watched.members.pop(incarnation, None)
+            watched.unwatched.add(incarnation)
+
+    def on_answer(answer: IAsyncResult) -> None:
+        if not answer.successful():
+            watched.unwatched.add(incarnation)
 
     path = f"{watched.hosted.observed.root_znode}/{member_path(incarnation)}"
-    watched.hosted.client.get_async(path, watch=on_event)
+    watched.hosted.client.get_async(path, watch=on_event).rawlink(on_answer)

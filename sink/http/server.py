@@ -95,8 +95,8 @@ class WorkerHttp:
         except OSError as error:
             sentence = f"http.listen {specification.listen} cannot be used ({error.strerror or error})"
             if specification.is_chosen:
-                raise ConfigError(f"{sentence}; choose another one for each worker of a host, or `none`") from error
-            LOG.warning("http.not_served", reason=f"{sentence}; set http.listen to another one, or to `none`")
+                raise ConfigError(f"{sentence}. Choose another one for each worker of a host, or `none`.") from error
+            LOG.warning("http.not_served", reason=f"{sentence}. Set http.listen to another one, or to `none`.")
             return
         self._server = ServerThread("http", sockets, routes(self._answers), known_hosts(specification), tls_context)
         self._server.start()

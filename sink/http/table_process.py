@@ -57,7 +57,7 @@ class TableSummaryProcess:
         cached = self._cache.get(question.sink)
         if cached is None or time.monotonic() - cached[0] > AGE_SECONDS:
             if not self._reading.acquire(blocking=False):
-                raise Unavailable("another table is being read; ask again in some seconds")
+                raise Unavailable("another table is being read. Ask again in some seconds.")
             try:
                 cached = self._cache[question.sink] = time.monotonic(), self._ask(question)
             finally:
@@ -86,7 +86,7 @@ class TableSummaryProcess:
             finally:
                 self._process = None
         if process.returncode != 0:
-            raise Unavailable(f"the process that reads the table ended with status {process.returncode}; ask again")
+            raise Unavailable(f"the process that reads the table ended with status {process.returncode}. Ask again.")
         document: Mapping[str, Any] = json.loads(answer)
         return document
 

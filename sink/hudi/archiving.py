@@ -140,14 +140,12 @@ class Archiving:
         first_to_stay = min(
             (entry["requestedTime"] for entry in listed if entry["requestedTime"] not in added.union(times)), default=""
         )
-        for index in reversed(range(len(times))):
-            if first_to_stay and times[index] > first_to_stay:
-                actions.remove(index)
-        for instant in added:
-            if not first_to_stay or instant < first_to_stay:
-                actions.add(self._action(instant))
-        self._hudi.jvm.java.util.Collections.sort(actions)
-        return actions
+        due = self._hudi.jvm.java.util.ArrayList()
+        for action in [*actions, *map(self._action, sorted(added))]:
+            if not first_to_stay or str(action.getInstantTime()) < first_to_stay:
+                due.add(action)
+        self._hudi.jvm.java.util.Collections.sort(due)
+        return due
 
     def _archived_until(self) -> list[str]:
         """Returns the last instant of each file of the archive."""

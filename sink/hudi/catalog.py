@@ -100,7 +100,7 @@ def register(hudi: HudiClient, catalog: CatalogSpecification, table: TableSpecif
         _register_partitions(hudi, sync.instantiateMetaSyncTool(*arguments), names)
         raise ConfigError(
             f"the metastore refuses the new types of the columns {columns[1]}: to Hive a struct with one more field is"
-            " incompatible. Columns stay as they are there; partitions are registered all the same. Set"
+            " incompatible. Columns stay as they are there. Partitions are registered all the same. Set"
             f" {_DISALLOW}=false in the metastore, or drop the entry there: the sink makes it anew."
         ) from error
     return str(newest.get().requestedTime()) if newest.isPresent() else ""

@@ -85,9 +85,12 @@ class HudiClient(HudiObjects):
         self.__dict__.pop("config", None)
 
     def delete_metadata_table(self, meta: Any) -> None:
-        """Deletes the metadata table. `begin` makes it anew, if the options ask for one."""
+        """Deletes the metadata table. `meta` is a meta client that was made under the lock: Hudi writes back all table
+        properties that it has. `init_table` makes the metadata table anew, if the options ask for one.
+        """
         self.java.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, self.engine_context, False)
         self.close()
+        self._begun = ""
 
     def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
         """Makes a new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta

@@ -109,10 +109,10 @@ def readable(base_path: str) -> Iterator[None]:
     except _MALFORMED as error:
         problem = f"{type(error).__name__}: {error}"[:_MAX_QUOTED]
         raise TableError(
-            f"{base_path}: the timeline cannot be read whole ({problem}); see `sink audit`, repair it first"
+            f"{base_path}: the timeline cannot be read whole ({problem}). See `sink audit`, repair it first."
         ) from error
     except OSError as error:
-        raise Unavailable(f"{base_path}: the timeline cannot be read ({error}); try again") from error
+        raise Unavailable(f"{base_path}: the timeline cannot be read ({error}). Try again.") from error
 
 
 def _archived_names(table: TableFiles) -> list[str]:

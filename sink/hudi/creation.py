@@ -112,7 +112,7 @@ def _note(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
         if other := next((name for name in values if known_properties.get(name, values[name]) != values[name]), None):
             raise TableError(
                 f"{hudi.base_path}: another sink has begun to write the table meanwhile, with {other}="
-                f"{known_properties[other]}; this one's settings ask for {values[other] or 'none'}"
+                f"{known_properties[other]}. This one's settings ask for {values[other] or 'none'}."
             )
         if not values.keys() - known_properties.keys():
             return  # a worker with the same settings was first
@@ -166,13 +166,13 @@ def _refuse_other_content(hudi: HudiClient) -> None:
     if unexpected:
         examples = ", ".join(unexpected[:5])
         raise TableError(
-            f"{hudi.base_path} holds something else than a Hudi table ({examples}); name an empty place with"
-            " target.base.path"
+            f"{hudi.base_path} holds something else than a Hudi table ({examples}). Name an empty place with"
+            " target.base.path."
         )
     # A creation that was cut short leaves directories, but never an instant.
     if hudi.names(".hoodie/timeline") not in ([], ["history"]):
         raise TableError(
-            f"{hudi.base_path}/.hoodie has a timeline but no hoodie.properties: the table is damaged; restore it"
+            f"{hudi.base_path}/.hoodie has a timeline but no hoodie.properties: the table is damaged. Restore it."
         )
 
 
@@ -200,13 +200,13 @@ def schema_conflicts(table: TableSpecification, properties: Mapping[str, str]) -
     """Yields the differences of a table's `hoodie.properties` from the settings, each with both sides."""
     for name, actual, configured, remedy in _compared(table, properties):
         if actual != configured:
-            yield f"the table's {name}: {actual or 'none'}; the settings ask for {configured or 'none'} ({remedy})"
+            yield f"the table's {name}: {actual or 'none'}. The settings ask for {configured or 'none'} ({remedy})."
     if (form := properties.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
-        yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+        yield f"the table's files: {form}. The sink writes {PARQUET} (no setting: name another table)."
     if not table.upserts and properties.get(BUCKETS) == "":
         yield (
-            f"the table's rows: one for each key, for a sink upserts it; write.operation={table.operation} would"
-            " give keys a second row (write.operation)"
+            f"the table's rows: one for each key, for a sink upserts it. With write.operation={table.operation} keys"
+            " would get a second row (write.operation)."
         )
     if table.upserts and table.index == "bloom" and ROWS_IN_LOGS in properties:
         yield (
@@ -215,15 +215,15 @@ def schema_conflicts(table: TableSpecification, properties: Mapping[str, str]) -
         )
     if table.upserts and (partial := properties.get("hoodie.table.partial.update.mode")):
         yield (
-            f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
-            " table)"
+            f"the table's partial updates: {partial}. The sink's upserts replace whole rows (no setting: name another"
+            " table)."
         )
     yield from unusual_properties(properties, merges_rows=table.operation != "append")
     generator = properties.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
     if generator and generator not in _generators_alike(properties):
         yield (
-            f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
-            " and updates by others would miss rows (no setting: name another table)"
+            f"the table's key generator: {generator}. It gives other record keys or partition paths than the sink's,"
+            " and updates by others would miss rows (no setting: name another table)."
         )
 
 
@@ -290,7 +290,7 @@ def index_conflict(properties: Mapping[str, str], definitions: str) -> str | Non
     elif not (refused := ", ".join(name for name in indexes if name.startswith("expr_index_"))):
         return None
     return (
-        f"the table's index: {refused}; Hudi 1.2 fails to update it from what several processes wrote: drop it with"
+        f"the table's index: {refused}. Hudi 1.2 fails to update it from what several processes wrote: drop it with"
         " DROP INDEX of Spark SQL (a record index over all partitions is kept, and a secondary index)"
     )
 
@@ -331,7 +331,7 @@ def require_fit(hudi: HudiClient, table: TableSpecification) -> None:
     if conflict := next(schema_conflicts(table, properties), None):
         raise TableChanged(f"{hudi.base_path}: changed by another writer: {conflict}")
     if conflict := index_conflict(properties, hudi.index_definitions(meta)):
-        raise Unavailable(f"{hudi.base_path}: changed by another writer: {conflict}. The sink goes on when it is gone")
+        raise Unavailable(f"{hudi.base_path}: changed by another writer: {conflict}. The sink goes on when it is gone.")
 
 
 def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) -> str | None:
@@ -341,7 +341,7 @@ def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) 
     except ConfigError as error:
         return f"the table has columns that the sink cannot write: {error}"
     if unknown := [n for n in table_columns.names if n.startswith("_hoodie_") and n != IS_DELETED]:
-        return f"the table has a column of Hudi's that the sink does not fill: {unknown[0]}; name another table"
+        return f"the table has a column of Hudi's that the sink does not fill: {unknown[0]}. Name another table."
     if table.columns.subject is not None:
         # Each transaction looks its columns up, and is not made with any that do not fit.
         return None
@@ -357,7 +357,7 @@ def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) 
     unnamed_columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in unnamed)
     return (
         f"the table's columns do not fit the schema: {unnamed_columns} {'is' if len(unnamed) == 1 else 'are'} in the"
-        " table, not in the schema; correct schema.ddl or schema.file, or change the table with Spark SQL"
+        " table, not in the schema. Correct schema.ddl or schema.file, or change the table with Spark SQL."
     )
 
 

@@ -59,19 +59,19 @@ def rows_conflict(table: TableSpecification, java_hudi: AbstractContextManager[A
         if rows.appending:
             return (
                 f"the table has rows that sink {', '.join(sorted(rows.appending))} has appended: a key may have several"
-                " there, of which an upsert would change one; upsert into a table of its own (write.operation)"
+                " there, of which an upsert would change one. Upsert into a table of its own (write.operation)."
             )
         if table.index == "record":
             return None
         conflict = _conflict(table, rows, java_hudi)
     except (OSError, pa.ArrowException) as error:
-        raise Unavailable(f"{table.base_path}: its files cannot be read ({error}); try again") from error
+        raise Unavailable(f"{table.base_path}: its files cannot be read ({error}). Try again.") from error
     if conflict is None:
         return None
     location, remedy = conflict
     return (
         f"the table has {location}: index.type={table.index} would not find the rows there, and each key would"
-        f" get a second row; set index.type to {remedy}"
+        f" get a second row. Set index.type to {remedy}."
     )
 
 

@@ -61,7 +61,7 @@ def inspect_base_path(base_path: str, access: Access = NO_ACCESS) -> BasePath:
         names = storage.names("") if kind is fs.FileType.Directory else []
         names = [name for name in names if not name.startswith(PROBE_PREFIX)]
     except (OSError, pa.ArrowException) as error:
-        raise Unavailable(f"{base_path} cannot be read ({error}); check target.base.path and access to it") from error
+        raise Unavailable(f"{base_path} cannot be read ({error}). Check target.base.path and access to it.") from error
     return BasePath(Content.OTHER if names else Content.NOTHING, tuple(sorted(names)[:5]))
 
 

@@ -64,7 +64,7 @@ class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
         if isinstance(answer, Exception):
             raise Unavailable(
                 f"table lock {self.path}: {type(answer).__name__}: this process no longer holds it, or cannot find out:"
-                " its ZooKeeper session ended, or the connection. It changes nothing more; the next run goes on"
+                " its ZooKeeper session ended, or the connection. It changes nothing more. The next run goes on."
             ) from answer
 
 
@@ -111,14 +111,14 @@ class TableLocks:
                 return
         except LockTimeout:
             raise Unavailable(
-                f"table lock {self.path}: not free within {self._wait:g} s, held by {self._held_by(lock)};"
-                " another writer of the table may be stuck"
+                f"table lock {self.path}: not free within {self._wait:g} s, held by {self._held_by(lock)}."
+                " Another writer of the table may be stuck."
             ) from None
         except (NoAuthError, InvalidACLError) as error:
             self._release(lock)
             raise Unavailable(
                 f"table lock {self.path}: {type(error).__name__}: ZooKeeper refuses it to the sink's user. Give that"
-                " user all rights on the znode and on those below it"
+                " user all rights on the znode and on those below it."
             ) from error
         except (KazooException, KazooTimeoutError, CancelledError) as error:
             self._release(lock)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from coordination.errors import Corrupt, Unavailable
+from sink.clients.java.errors import causes
 from sink.hudi.client import HudiClient
-from sink.hudi.instants import REPLACE, RESTORE, ActiveTimeline, Instant
+from sink.hudi.instants import REPLACE, RESTORE, WRITES, ActiveTimeline, Instant
 from sink.hudi.service_outcome import ServiceBlocked
 
 _RESTORES = "sink.restores"
@@ -18,8 +21,8 @@ _DIGITS = 17
 """Those of a time with milliseconds. Hudi once named instants without."""
 _CLOCKS_DIFFER_SECONDS = 1.0
 """Seconds that the newest request or completion may be ahead, and is waited for."""
-_ENDED_BY_ALL = (RESTORE, "savepoint", "clean")
-"""Actions that a service waits for, that block nothing, or that each cleaning carries out first."""
+_ENDED_BY_ALL = (RESTORE, "clean")
+"""Actions that a service waits for, or that each cleaning carries out first."""
 
 
 def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
@@ -37,7 +40,7 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
     if now <= snapshot.newest_moment:
         raise Unavailable(
             f"{hudi.base_path}: the timeline has {snapshot.newest_moment}, and it is {now} here: the clock of this"
-            " host, or the time zone of its JVM, is behind that of another worker. Set it right"
+            " host, or the time zone of its JVM, is behind that of another worker. Set it right."
         )
 
 
@@ -53,24 +56,30 @@ def is_restored_since(hudi: HudiClient, meta: Any, snapshot: ActiveTimeline, ins
     return snapshot.has_other_restores(restores_known_to(hudi, meta, instant) or ())
 
 
-def unknown_restores(hudi: HudiClient, snapshot: ActiveTimeline) -> frozenset[str]:
-    """Returns the restores of which a pending write does not know: it may have been begun before them. Raises what py4j
-    raises.
+def _unknown_restores(hudi: HudiClient, snapshot: ActiveTimeline) -> frozenset[str]:
+    """Returns the restores of which a pending transaction of a sink does not know: it may have been begun before them.
+    Raises what py4j raises.
     """
     unknown: frozenset[str] = frozenset()
     if snapshot.restores:
         meta = hudi.meta_client()
         for entry in snapshot.instants:
             if entry.action == hudi.action and not entry.done:
-                unknown |= snapshot.restores.difference(restores_known_to(hudi, meta, entry.requested) or ())
+                known = restores_known_to(hudi, meta, entry.requested)
+                unknown |= frozenset() if known is None else snapshot.restores - known
     return unknown
 
 
 def restores_known_to(hudi: HudiClient, meta: Any, instant: str) -> frozenset[str] | None:
-    """Returns the restores that were on the timeline when an instant of a sink was begun; None for another writer's.
-    Raises what py4j raises.
+    """Returns the restores that were on the timeline when an instant of a sink was begun; None for another writer's,
+    and for one that is being archived. Raises what py4j raises.
     """
-    restores = hudi.begun_with(meta, instant).get(_RESTORES)
+    try:
+        restores = hudi.begun_with(meta, instant).get(_RESTORES)
+    except Py4JJavaError as error:
+        if "java.io.FileNotFoundException" in causes(error):
+            return None
+        raise
     return None if restores is None else frozenset(restores.split(",")) - {""}
 
 
@@ -78,18 +87,42 @@ def require_not_restored_past(hudi: HudiClient, meta: Any, active: ActiveTimelin
     """Raises Corrupt if the table was restored to a moment before an archived commit: Hudi leaves that commit, and
     removes earlier ones that are active. Raises what py4j raises.
     """
+    for restore, target in _restored_past(hudi, meta, active, [archived]).items():
+        raise Corrupt(
+            f"{hudi.base_path}: restore {restore} went back to {target}, and left the later commit"
+            f" {archived.requested}, which was archived: rows of commits in between may be missing."
+            " Restore it from a backup, or begin a new table."
+        )
+
+
+def restores_that_stay(
+    hudi: HudiClient, active: ActiveTimeline, archive: Callable[[], list[Instant]]
+) -> frozenset[str]:
+    """Returns the complete restores that are not to be archived: a pending transaction may have been begun before them,
+    or they left archived commits (`archive` reads those), for which sinks refuse the table. Raises what py4j raises.
+    """
+    if not active.restores:
+        return frozenset()
+    writes = [entry for entry in archive() if entry.action in WRITES]
+    return _unknown_restores(hudi, active).union(_restored_past(hudi, hudi.meta_client(), active, writes))
+
+
+def _restored_past(
+    hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Collection[Instant]
+) -> dict[str, str]:
+    """Returns the complete restores to a moment before one of these commits, each with what it went back to."""
+    past: dict[str, str] = {}
     for restore in active.instants:
-        if restore.action != RESTORE or not restore.done or restore.requested < archived.requested:
+        if restore.action != RESTORE or not restore.done:
             continue
         plan = hudi.instant(meta, "REQUESTED", RESTORE, restore.requested)
         target = meta.getActiveTimeline().readRestorePlan(plan).getSavepointToRestoreTimestamp() or ""
-        ends = [entry.completed for entry in active.writes_at(target) if entry.completed]
-        if archived.completed and target and archived.completed > max(ends, default=target):
-            raise Corrupt(
-                f"{hudi.base_path}: restore {restore.requested} went back to {target}, and left the later commit"
-                f" {archived.requested}, which was archived: rows of commits in between may be missing."
-                " Restore it from a backup, or begin a new table"
-            )
+        moment = max((entry.completed for entry in active.writes_at(target) if entry.completed), default=target)
+        if target and any(
+            entry.requested <= restore.requested and (entry.completed or "") > moment for entry in archived
+        ):
+            past[restore.requested] = target
+    return past
 
 
 def require_no_restore(hudi: HudiClient) -> None:
@@ -102,7 +135,7 @@ def _require_no_restore(hudi: HudiClient, pending: Collection[str]) -> None:
     if pending:
         raise Unavailable(
             f"{hudi.base_path}: restore {', '.join(pending)} of the table is pending: the sink goes on when it is"
-            " complete. Finish it with the program that planned it"
+            " complete. Finish it with the program that planned it."
         )
 
 
@@ -126,7 +159,7 @@ def require_ended(hudi: HudiClient, instants: Mapping[str, str], own: Collection
             raise ServiceBlocked(
                 f"{hudi.base_path}: {action} {instant} of another writer has been pending for {age:.0f} s: Hudi"
                 " archives nothing after it, and compacts none of its files. Finish it, or roll it back, with the"
-                " program that began it",
+                " program that began it.",
                 time.time() - age,
             )
 
@@ -143,7 +176,7 @@ def require_none_replaces(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
             raise ServiceBlocked(
                 f"{hudi.base_path}: another writer replaces file groups of the table since {since:.0f} s"
                 f" ({entry.action} {entry.requested}): nothing is rewritten until it is complete. If that writer is"
-                " dead, roll its instant back with its program",
+                " dead, roll its instant back with its program.",
                 time.time() - since,
             )
 

@@ -55,10 +55,10 @@ ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.Inte
 """Hudi 1.2 compares dates and decimals with values of another class, and fails. A delete whose value is the INT 0 wins
 over everything: to Hudi it has no value. `sink.write.rows.changes` refuses such a record."""
 DELETE_TYPES: tuple[type[T.DataType], ...] = (T.BooleanType, T.StringType)
-_BY_LOG = "or remove ordering.field.name: the log orders the changes then"
+_BY_LOG = "Or remove ordering.field.name: the log orders the changes then."
 _ORDERING_WAYS: Mapping[type[T.DataType], str] = {
-    T.DateType: f"Hudi cannot compare its values. Declare it as TIMESTAMP, or as STRING, whose texts sort; {_BY_LOG}",
-    T.DecimalType: f"Hudi cannot compare its values. Declare it as BIGINT if they are whole; {_BY_LOG}",
+    T.DateType: f"Hudi cannot compare its values. Declare it as TIMESTAMP, or as STRING, whose texts sort. {_BY_LOG}",
+    T.DecimalType: f"Hudi cannot compare its values. Declare it as BIGINT if they are whole. {_BY_LOG}",
 }
 _KEY_WAYS: Mapping[type[T.DataType], str] = {
     T.TimestampType: (
@@ -213,8 +213,8 @@ def _upsert_errors(table: TableSpecification, schema: TableSchema) -> Iterator[C
         yield ConfigError("write.operation=upsert changes the row of a key: set record.key.fields")
     elif set(keys) & {"_kafka_partition", "_kafka_offset"}:
         yield ConfigError(
-            "record.key.fields: with a record's place in the log every record is a row of its own; name the fields that"
-            " tell the rows apart, or set write.operation=append"
+            "record.key.fields: with a record's place in the log every record is a row of its own. Name the fields that"
+            " tell the rows apart, or set write.operation=append."
         )
     if not table.has_meta_fields:
         yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
@@ -250,7 +250,7 @@ def _upsert_errors(table: TableSpecification, schema: TableSchema) -> Iterator[C
     if table.changes.key_format in BARE_KEYS and len([name for name in keys if name != KEY]) != 1:
         yield ConfigError(
             f"delete.key.format={table.changes.key_format} is the one field of the record key, and record.key.fields"
-            f" names {', '.join(keys) or 'none'}; use json, or one field"
+            f" names {', '.join(keys) or 'none'}. Use json, or one field."
         )
 
 
@@ -265,13 +265,13 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
     if time.name.lower() in (field.lower() for field in paths.fields):
         yield ConfigError(
             f"partition.field.name: {time.name!r} is the column that partition.time.field makes, and the table is"
-            " partitioned by it already; remove it there"
+            " partitioned by it already. Remove it there."
         )
     other_columns = {name.lower() for name in (*schema.value_struct.names, *schema.added.names)}
     if time.name.lower() in other_columns or time.name.lower().startswith(RESERVED_PREFIXES):
         yield ConfigError(
             f"partition.time.column: {time.name!r} is the name of another column, of the schema or of the sink's and"
-            " Hudi's own; choose one"
+            " Hudi's own. Choose one."
         )
     if errors := list(schema.column_errors([time.field], "partition.time.field", TIME_TYPES)):
         yield from errors
@@ -285,7 +285,7 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
     if day and time.pattern.finest in ("hour", "minute"):
         yield ConfigError(
             f"partition.time.format: {time.format!r} tells {time.pattern.finest}s apart, but column {time.field!r} is"
-            " date; use daily, or a column with a time"
+            " date. Use daily, or a column with a time."
         )
     # Spark finds no way back from directories to columns when their numbers differ.
     (example,) = time.texts(pa.array([0], pa.timestamp("us", "UTC"))).to_pylist()

@@ -32,7 +32,7 @@ def resolve_pending_clusterings(
             raise Unavailable(
                 f"{hudi.base_path}: another writer carries out clustering {entry.requested} of file groups that this"
                 f" transaction has changed. The sink goes on when it is complete, or {patience:.0f} s after it was"
-                " planned. If that writer is dead, roll the clustering back with its program"
+                " planned. If that writer is dead, roll the clustering back with its program."
             )
         hudi.roll_back_clustering(entry.requested)
         if is_of_a_sink:

@@ -1,8 +1,9 @@
-"""Keeps the schemas that decoded records in the table, so that an audit of its commits needs no registry.
+"""Keeps in the table the schemas that decoded its records, so that an audit of its commits needs no registry.
 
-A commit names them by fingerprint, in its checkpoint or, for a schema file, in its specification. Guarantee: a text is
-kept once, however many commits name it; `document` is complete, with all that a schema refers to. A thousand are kept,
-and those that the newest checkpoints name: of the others the oldest go. Raises what py4j raises.
+A commit names them by fingerprint: in its checkpoint or, if the schema came from a file, in its specification.
+Guarantee: a schema is kept once, however many commits name it, with all schemas that it refers to. Beyond a thousand
+the oldest are deleted, except those that the newest checkpoints name: an audit of earlier commits may need the registry
+then. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from sink.decode.registry.client import RegisteredSchema
 from sink.hudi.java_objects import HudiObjects
 
 SCHEMAS = ".hoodie/.sink_schemas"
-"""A directory in the table's, with a file for each schema: its fingerprint and `SUFFIX`."""
+"""The directory, relative to the table's base path. A file is named by the schema's fingerprint and `SUFFIX`."""
 SUFFIX = ".json.gz"
 MOST_KEPT = 1_000
 
 
 def document(schema: RegisteredSchema) -> bytes:
-    """Returns what is kept of a schema: JSON, by gzip. `schemas` has those that it refers to and, last, itself, each
-    with `references`: the name that the text uses, and the position in `schemas`. Those of Protobuf are compiled, so
-    that a reader needs no compiler. Raises what `descriptor_set` raises."""
+    """Returns a schema as gzipped JSON. `schemas` lists those that it refers to, then the schema itself, each with
+    `references`: the position in `schemas` by the name that the text uses. Protobuf is kept compiled: a reader needs
+    no compiler. Raises what `descriptor_set` raises.
+    """
     positions: dict[RegisteredSchema, int] = {}
     schemas: list[dict[str, object]] = []
 
@@ -38,6 +40,7 @@ def document(schema: RegisteredSchema) -> bytes:
         return positions[referred]
 
     add(registered_set(str(schema.id), descriptor_set(schema)) if schema.kind == "PROTOBUF" else schema)
+    # Without a time: the same schema gives the same bytes.
     return gzip.compress(json.dumps({"schemas": schemas}).encode(), mtime=0)
 
 
@@ -47,8 +50,9 @@ def names_kept(table: HudiObjects) -> frozenset[str]:
 
 
 def keep(table: HudiObjects, name: str, content: bytes) -> None:
-    """Writes the document of a schema, whole or not at all, under its fingerprint. Another worker may write the same
-    meanwhile."""
+    """Writes the document of a schema, whole or not at all, under its fingerprint. If another worker has written it
+    first, its file stays. Raises Unavailable if the storage refuses.
+    """
     storage, target = table.storage(), table.path(f"{SCHEMAS}/{name}{SUFFIX}")
     temporary = table.path(f"{SCHEMAS}/{name}.{uuid.uuid4().hex}")
     stream = storage.create(temporary, True)
@@ -61,7 +65,9 @@ def keep(table: HudiObjects, name: str, content: bytes) -> None:
 
 
 def trim(table: HudiObjects, named: Callable[[], Collection[str]]) -> None:
-    """Deletes the oldest files beyond `MOST_KEPT`, but for those of the fingerprints that `named` returns."""
+    """Deletes the oldest files beyond `MOST_KEPT`, except those of the fingerprints that `named` returns. Calls it only
+    if there is something to delete, for it reads checkpoints.
+    """
     if len(table.names(SCHEMAS)) <= MOST_KEPT:
         return
     entries = [
@@ -70,5 +76,6 @@ def trim(table: HudiObjects, named: Callable[[], Collection[str]]) -> None:
     ]
     kept = named()
     unnamed = [name for _, name in sorted(entries) if name.partition(".")[0] not in kept]
-    for name in unnamed[: len(entries) - MOST_KEPT]:
+    # Another worker may have deleted some since they were counted.
+    for name in unnamed[: max(0, len(entries) - MOST_KEPT)]:
         table.storage().deleteFile(table.path(f"{SCHEMAS}/{name}"))

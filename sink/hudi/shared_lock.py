@@ -59,6 +59,6 @@ def lock_conflict(noted: str | None, found: str | None, is_known: bool) -> str |
             " to the table"
         )
     return (
-        f"the table's lock: {noted}; this ensemble's is {found}: the sinks of the table would not wait for one another"
-        " (zookeeper.connect)"
+        f"the table's lock: {noted}. This ensemble's is {found}: the sinks of the table would not wait for one another"
+        " (zookeeper.connect)."
     )

@@ -40,7 +40,7 @@ from sink.hudi.moments import is_restored_since, known_restores, require_moment
 from sink.hudi.options import commit_options
 from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY, LandedByAnother
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
-from sink.hudi.record_index import RecordIndex
+from sink.hudi.restored_indexes import RestoredIndexes
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table_services import HudiTableServices
@@ -103,7 +103,7 @@ class Table:
         self._timeline = HudiTimeline(self._hudi, specification.sink)
         access = specification.store.current_access if specification.engine == "arrow" else None
         self._data_files = DataFiles(self._hudi, access)
-        self._record_index = RecordIndex(self._hudi)
+        self._indexes = RestoredIndexes(self._hudi)
         self.columns = schema.spark
         """As last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
@@ -167,13 +167,13 @@ class Table:
         if self._landed_by_another:
             raise LandedByAnother(self._landed_by_another)
         owner = {SINK_KEY: self._specification.sink, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
-        with self._locks("begin"):
+        with self._locks("begin") as require_held:
             snapshot = self._timeline.snapshot()
             owner |= known_restores(snapshot)
             with self._reading():
                 require_moment(self._hudi, snapshot)
                 self._hudi.keep_metadata_table()
-                self._record_index.require_since_restores(self._timeline.meta, snapshot)
+                self._indexes.require_since_restores(snapshot, require_held)
             with self._changing(f"beginning an instant for transaction {number}"):
                 instant = self._hudi.begin(owner, self._timeline.meta)
             self._timeline.note_begun(instant)

@@ -41,6 +41,6 @@ def unusual_properties(properties: Mapping[str, str], merges_rows: bool) -> Iter
     merging = sorted(name for name in properties if name.startswith(_MERGE_PROPERTIES))
     if merges_rows and merging:
         yield (
-            f"the table's {merging[0]}: {properties[merging[0]]}; rows of the sink would be deleted or merged by it"
-            f" ({_NO_SETTING})"
+            f"the table's {merging[0]}: {properties[merging[0]]}. Rows of the sink would be deleted or merged by it"
+            f" ({_NO_SETTING})."
         )

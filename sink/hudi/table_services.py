@@ -29,7 +29,7 @@ from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import TIMELINE, ActiveTimeline, Instant
 from sink.hudi.leftovers import marked_files, note_rollback, sweep, sweep_unmarked
 from sink.hudi.lock import Locks
-from sink.hudi.moments import abandoned, require_ended, require_moment, require_none_replaces, unknown_restores
+from sink.hudi.moments import abandoned, require_ended, require_moment, require_none_replaces, restores_that_stay
 from sink.hudi.options import service_options
 from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
 from sink.hudi.schema_texts import trim
@@ -99,13 +99,13 @@ class HudiTableServices:
         """Drops this sink's pending plans, plans anew and carries that out. Drops a plan that fails: it would block
         updates by other writers. A plan carried out twice would write file groups twice.
         """
-        self._drop_clusterings()
+        self._drop_clusterings(self._own_plans(CLUSTERING))
         instant = self._plan("Clustering")
         if instant:
             try:
                 self._carry_out("Clustering", instant)
             except (*JAVA_ERRORS, OSError, Conflict):
-                self._drop_clusterings()
+                self._drop_clusterings([instant])
                 raise
         return instant
 
@@ -210,11 +210,11 @@ class HudiTableServices:
                 self._hudi.reopen_compaction(meta, instant, pending.state, moment.require_held)
         return pending is not None
 
-    def _drop_clusterings(self) -> None:
-        """Rolls back this sink's pending clusterings, each under the table lock. Until the lock is held, the process
-        that made the plan may still complete it.
+    def _drop_clusterings(self, plans: Collection[str]) -> None:
+        """Rolls back those of these clusterings of this sink that are still pending, each under the table lock. Until
+        the lock is held, the process that made the plan may still complete it.
         """
-        for instant in self._own_plans(CLUSTERING):
+        for instant in plans:
             with self._moment("drop clustering") as moment:
                 if self._pending(CLUSTERING, instant)[0] is not None:
                     moment.require_held()
@@ -278,7 +278,7 @@ class HudiTableServices:
         sweep_unmarked(self._hudi, self._timeline)
         trim(self._hudi, self._named_schemas)
         with self._moment("archiving") as moment:
-            kept = unknown_restores(self._hudi, moment.snapshot)
+            kept = restores_that_stay(self._hudi, moment.snapshot, self._timeline.archive)
             Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held, kept).run()
         self._require_others_ended()
         # Killed writers left them, like the files that are swept.

@@ -97,7 +97,7 @@ class HudiTimeline:
             if self._archived is not None and (checkpoint is None or self._archived[0].number > checkpoint.number):
                 checkpoint, carrier = self._archived
                 require_not_restored_past(self._hudi, self._meta, active, carrier)
-                since = (*since, *self._archive())
+                since = (*since, *self.archive())
             self._highest = checkpoint.number if checkpoint else 0
             self.schemas = checkpoint.schemas if checkpoint else {}
             if carrier is not None:
@@ -175,14 +175,14 @@ class HudiTimeline:
         if not instants:
             return set()
         with self._reading():
-            return instants - {entry.requested for entry in self._archive() if entry.action in WRITES}
+            return instants - {entry.requested for entry in self.archive() if entry.action in WRITES}
 
     def committed_files(self, active: ActiveTimeline, instant: str) -> frozenset[str]:
         """Returns the files, relative to the table, of a complete write, active or archived; none without one."""
         with self._reading():
             entries, timeline = active.writes_at(instant), self._meta.getActiveTimeline()
             if not any(entry.done for entry in entries):
-                entries = [entry for entry in self._archive() if entry.requested == instant and entry.action in WRITES]
+                entries = [entry for entry in self.archive() if entry.requested == instant and entry.action in WRITES]
                 timeline = self._history
                 if entries:
                     self._load(instant, instant)
@@ -249,7 +249,7 @@ class HudiTimeline:
         if entry not in self._checkpoints and entry.requested in self._completed:
             self._checkpoints[entry] = self._completed[entry.requested]
         if entry not in self._checkpoints:
-            remedy = ": it was damaged; restore the table or its file"
+            remedy = ": it was damaged. Restore the table or its file."
             self._checkpoints[entry] = self._read_checkpoint(timeline, entry, remedy)
         return self._checkpoints[entry]
 
@@ -305,7 +305,7 @@ class HudiTimeline:
 
     def _archived_state(self, instant: str) -> InstantState:
         rolled_back = False
-        for entry in self._archive():
+        for entry in self.archive():
             if entry.requested == instant and entry.action in WRITES:
                 return InstantState.COMPLETED
             rolled_back |= (
@@ -331,7 +331,7 @@ class HudiTimeline:
             self._owners[instant] = owner
         return self._owners[instant]
 
-    def _archive(self, since: str = "") -> list[Instant]:
+    def archive(self, since: str = "") -> list[Instant]:
         """Returns completed instants of the archived timeline, newest first; with `since` only later ones, and then
         reads no file without any.
         """
@@ -347,13 +347,13 @@ class HudiTimeline:
         read_until = max(since, archived[1].requested if archived else "")
         commits = [
             entry
-            for entry in self._archive(read_until)
+            for entry in self.archive(read_until)
             if entry.action in TRANSACTION_ACTIONS and entry.requested > read_until and entry not in self._archive_read
         ]
         for start in range(0, len(commits), _ARCHIVE_CHUNK):
             chunk = commits[start : start + _ARCHIVE_CHUNK]
             self._load(chunk[-1].requested, chunk[0].requested)
-            remedy = " in the archived timeline; restore the table"
+            remedy = " in the archived timeline. Restore the table."
             read = [(self._read_checkpoint(self._history, entry, remedy), entry) for entry in chunk]
             checkpoints = [(checkpoint, entry) for checkpoint, entry in read if checkpoint is not None]
             self._archive_read.update(chunk)
@@ -394,5 +394,5 @@ class HudiTimeline:
             if isinstance(error, Py4JJavaError):
                 classes = causes(error)
                 if any(name.startswith(_UNREADABLE) for name in classes) or "Not an Avro data file" in summary:
-                    raise Corrupt(f"{summary}; restore the table") from error
+                    raise Corrupt(f"{summary}. Restore the table.") from error
             raise Unavailable(summary) from error

@@ -271,7 +271,7 @@ class _TypeBuilder:
             return self._string(path, f"it holds a number beyond any DOUBLE ({self._coordinates_of(stats.beyond)})")
         if stats.lossy is not None:
             reason = f"it holds more digits than that keeps ({self._coordinates_of(stats.lossy)})"
-            self.warnings.append(f"{path} is DOUBLE: {reason}; make it a DECIMAL if they matter")
+            self.warnings.append(f"{path} is DOUBLE: {reason}. Make it a DECIMAL if they matter.")
         return T.DoubleType()
 
     def _form(self, stats: FieldStats, path: str) -> T.DataType:

@@ -53,7 +53,7 @@ def columns_of_json_schema(
         # Not JSON, or an invalid `$id`.
         raise ConfigError(f"it is not a JSON Schema: {error}") from None
     if not isinstance(root_type, T.StructType):
-        raise ConfigError(f"its type is {root_type.simpleString()}; only the properties of an object can be columns")
+        raise ConfigError(f"its type is {root_type.simpleString()}. Only the properties of an object can be columns.")
     return root_type
 
 

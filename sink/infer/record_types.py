@@ -34,7 +34,7 @@ def selected(
     if len(listed) != 1:
         found = f"the messages {shown_reason(', '.join(messages))}" if messages else "no message"
         raise ConfigError(
-            f"schema id {schema.id} has {found}. Set value.message to the one whose fields are the columns; records of"
+            f"schema id {schema.id} has {found}. Set value.message to the one whose fields are the columns. Records of"
             " the others are bad."
         )
     return SchemaSelection(schema, listed[0])

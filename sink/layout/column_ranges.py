@@ -1,11 +1,11 @@
 """Column statistics of a Parquet file for Hudi's metadata table, from the footer that the writer has in memory.
 
-Guarantee: no value of a column is outside its range in Spark's order, by which readers skip files. Voided by NaN, for
-which the range ends with infinity, and by a text without any short bound: it begins with 64 times U+10FFFF. Where
-Hudi 1.2 computes such a range from the footer of the same file, too, the statistics equal Hudi's, but for long values,
-which are cut; a contract test compares them. If that is not certain (a type that Hudi refuses, a text that is not
-UTF-8), there are none, and Hudi reads the footer itself. The writer reads no file for them, and of the rows only
-numbers that may be NaN. Imports only what every executor has.
+Readers skip a file by the ranges of its columns. Guarantee: each value of a column is within its range, in Spark's
+order. Void in two cases: with NaN, a range ends with infinity; a value that begins with 64 times U+10FFFF, or 64 bytes
+0xFF, may have no short upper bound. Where Hudi 1.2 computes a range from the same footer, this one is equal, except
+that long values are shortened; a contract test compares them. Where equality is not certain (a type that Hudi refuses,
+a text that is not UTF-8), the file gets no ranges, and Hudi reads the footer itself. The writer reads no file for this,
+and of the rows only floating-point columns. Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _TOPS: Mapping[str, Any] = {"STRING": "\U0010ffff", "BYTES": b"\xff"}
 STATUS_BYTES_MOST = 16 << 20
 """Bytes of all statistics in a write status, before compression to a fifth: 5,000 files of 30 columns."""
 _ZEROS: Mapping[str, bool | int | float] = {"BOOLEAN": False, "INT32": 0, "INT64": 0, "FLOAT": 0.0, "DOUBLE": 0.0}
-"""For a column of nulls only, Parquet's Java library returns zero as minimum and maximum of these types."""
-_PLAIN = {
+"""Parquet's Java library returns zero as both ends of a column chunk with nulls only, for these physical types."""
+_PLAIN = {  # Hudi's `ValueType` by Parquet's physical type, for columns without a logical type
     "BOOLEAN": "BOOLEAN",
     "INT32": "INT",
     "INT64": "LONG",
@@ -51,8 +51,10 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """The statistics of a column. `kind` is Hudi's `ValueType`, for a decimal followed by `(precision,scale)`. Values
-    are numbers, booleans, texts and bytes as in Parquet; a decimal is its unscaled number."""
+    """The statistics of a column. `kind` is Hudi's `ValueType`, for a decimal followed by `(precision,scale)`. The ends
+    are numbers, booleans, texts and bytes as in Parquet; a decimal is its unscaled number. `values` counts nulls, too.
+    `size` and `uncompressed` are bytes in the file.
+    """
 
     column: str
     kind: str

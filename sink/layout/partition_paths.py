@@ -37,7 +37,7 @@ _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 255
 _ENCODED = "hoodie.datasource.write.partitionpath.urlencode=true"
-_REMEDY = f"{_ENCODED}, set before the table is made, escapes it"
+_REMEDY = f"{_ENCODED}, set before the table is made, escapes it."
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class PartitionPaths:
         values = [name for name in names if "=" in name] if self.hive_style else names
         if len(values) > len(self.columns) > 1:
             columns = f"{len(self.columns)} columns"
-            return f"{_path(path)}: readers would find {len(values)} values for {columns}; {_REMEDY}"
+            return f"{_path(path)}: readers would find {len(values)} values for {columns}. {_REMEDY}"
         for name in names:
             value = name.partition("=")[2] if self.hive_style else name
             if _ESCAPE.search(value):
-                return f"{_path(path)}: readers would unescape {quoted(value, repr(value))}; {_REMEDY}"
+                return f"{_path(path)}: readers would unescape {quoted(value, repr(value))}. {_REMEDY}"
             if "=" in value and not self.hive_style:
-                return f"{_path(path)}: readers would read a column name from {quoted(value, repr(value))}; {_REMEDY}"
+                return f"{_path(path)}: readers would read a column name from {quoted(value, repr(value))}. {_REMEDY}"
         return None
 
 
@@ -172,7 +172,7 @@ def _refusal(path: str) -> str | None:
         if len(name.encode()) > _LONGEST_NAME:
             return f"{_path(path, cut=True)} has a part longer than {_LONGEST_NAME} bytes"
         if _CONTROL.search(name):
-            return f"{_path(path)} has a control character in it; {_REMEDY}"
+            return f"{_path(path)} has a control character in it. {_REMEDY}"
         if ":" in name:
-            return f"{_path(path)} has a colon in it; {_REMEDY}"
+            return f"{_path(path)} has a colon in it. {_REMEDY}"
     return None

@@ -111,18 +111,18 @@ def pattern_of(pattern: str) -> Pattern:
     parts: list[tuple[str, int] | str] = []
     for token in _TOKEN.finditer(pattern):
         if token["open"]:
-            raise ValueError("has a quote that is not closed; write literal text 'like this'")
+            raise ValueError("has a quote that is not closed. Write literal text 'like this'.")
         if token["letters"] is None:
             parts.append("'" if token[0] == "''" else (token["sign"] or token["quoted"].replace("''", "'")))
         elif token["letters"] in _FIELDS:
             parts.append(_FIELDS[token["letters"]])
         else:
             raise ValueError(
-                f"has {token['letters']!r}, which is not one of {', '.join(_FIELDS)}; put literal text in quotes, or"
-                f" use {', '.join(PRESETS)}"
+                f"has {token['letters']!r}, which is not one of {', '.join(_FIELDS)}. Put literal text in quotes, or"
+                f" use {', '.join(PRESETS)}."
             )
     if all(isinstance(part, str) for part in parts):
-        raise ValueError(f"has no part of a time; use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}")
+        raise ValueError(f"has no part of a time. Use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}.")
     if any(part in ("", ".", "..") for part in pattern.split("/")):
         raise ValueError("has a part between slashes that cannot be a directory")
     return Pattern(tuple(parts))
@@ -139,7 +139,7 @@ def zone_of(name: str) -> ZoneInfo:
             raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"is not a time zone: {name!r}; write one like UTC or Europe/Berlin") from None
+        raise ValueError(f"is not a time zone: {name!r}. Write one like UTC or Europe/Berlin.") from None
 
 
 @dataclass(frozen=True)

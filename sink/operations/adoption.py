@@ -115,14 +115,14 @@ def choose(base_path: str, foreign_offsets: ForeignOffsets) -> CommitOffsets:
     """Returns the offsets to adopt. Raises ConfigError if there are none, or several."""
     if not foreign_offsets.newest:
         raise ConfigError(
-            f"{base_path}: no commit has offsets of Hudi Streamer or hudi-kafka-connect; there is nothing to adopt,"
-            " name the offsets with `sink reset --offset`"
+            f"{base_path}: no commit has offsets of Hudi Streamer or hudi-kafka-connect. There is nothing to adopt,"
+            " name the offsets with `sink reset --offset`."
         )
     if len(foreign_offsets.newest) > 1:
         first, second = foreign_offsets.newest
         raise ConfigError(
-            f"{base_path}: {first} and {second.key} of {second.tool.value} are in one commit; name the offsets that"
-            " count with `sink reset --offset`"
+            f"{base_path}: {first} and {second.key} of {second.tool.value} are in one commit. Name the offsets that"
+            " count with `sink reset --offset`."
         )
     return foreign_offsets.newest[0]
 
@@ -139,7 +139,7 @@ def offsets_of(
         if topic is None and len(topics) > 1:
             raise ConfigError(
                 f"{commit_offsets}: it does not say of which topic its offsets are, and kafka.topic.names has"
-                f" {', '.join(topics)}; name it with --topic"
+                f" {', '.join(topics)}. Name it with --topic."
             )
         return _connect(commit_offsets, topic or topics[0])
     offsets = (
@@ -150,11 +150,11 @@ def offsets_of(
     found_topics = sorted({partition.topic for partition in offsets})
     if unknown := [name for name in found_topics if name not in topics]:
         raise ConfigError(
-            f"{commit_offsets}: offsets of {', '.join(found_topics)}, but kafka.topic.names is {', '.join(topics)}; add"
-            f" {', '.join(unknown)}, or begin elsewhere with `sink reset --offset`"
+            f"{commit_offsets}: offsets of {', '.join(found_topics)}, but kafka.topic.names is {', '.join(topics)}. Add"
+            f" {', '.join(unknown)}, or begin elsewhere with `sink reset --offset`."
         )
     if topic is not None and found_topics != [topic]:
-        raise ConfigError(f"{commit_offsets}: offsets of {', '.join(found_topics)}, not of {topic}; leave --topic out")
+        raise ConfigError(f"{commit_offsets}: offsets of {', '.join(found_topics)}, not of {topic}. Leave --topic out.")
     return offsets
 
 
@@ -178,7 +178,7 @@ def _streamers(commit_offsets: CommitOffsets) -> dict[TopicPartition, int]:
             if partition in offsets:
                 raise ConfigError(
                     f"{commit_offsets}: two writers have read {partition}, one up to {offsets[partition]}, one up to"
-                    f" {offset}; name the offsets that count with `sink reset --offset`"
+                    f" {offset}. Name the offsets that count with `sink reset --offset`."
                 )
             offsets[partition] = offset
     if not offsets:
@@ -200,8 +200,8 @@ def _pairs(commit_offsets: CommitOffsets, topic: str, text: str, sign: str) -> d
         topic_partition = TopicPartition(topic, int(partition))
         if topic_partition in offsets:
             raise ConfigError(
-                f"{commit_offsets}: names {topic_partition} twice; name the offsets that count with `sink reset"
-                " --offset`"
+                f"{commit_offsets}: names {topic_partition} twice. Name the offsets that count with `sink reset"
+                " --offset`."
             )
         offsets[topic_partition] = int(offset)
     return offsets
@@ -210,8 +210,8 @@ def _pairs(commit_offsets: CommitOffsets, topic: str, text: str, sign: str) -> d
 def _unreadable(commit_offsets: CommitOffsets, text: str, form: str) -> ConfigError:
     problem = f"{text[:_MAX_QUOTED]!r} is not {form}" if text else "it was reset, and says no offsets"
     return ConfigError(
-        f"{commit_offsets}: {problem}: nothing that was read from Kafka can be gone on with; name the offsets with"
-        " `sink reset --offset`"
+        f"{commit_offsets}: {problem}: nothing that was read from Kafka can be gone on with. Name the offsets with"
+        " `sink reset --offset`."
     )
 
 
@@ -219,7 +219,7 @@ def require_current_version(base_path: str, access: Access = NO_ACCESS) -> None:
     """Raises TableError for a table version that no worker would open: the operator learns it before the adoption."""
     version = open_table(base_path, access).properties.get("hoodie.table.version", "")
     if version != str(TABLE_VERSION):
-        raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
+        raise TableError(f"{base_path}: the table's version: {version}. The sink writes {TABLE_VERSION}. {UPGRADE}")
 
 
 def require_not_begun(
@@ -229,13 +229,13 @@ def require_not_begun(
     if table.checkpoint is not None:
         raise Conflict(
             f"sink {sink} has committed to this table already, up to transaction {table.checkpoint.number}: to adopt"
-            " offsets now would repeat records or lose them; a sink that has begun is moved with `sink reset`"
+            " offsets now would repeat records or lose them. A sink that has begun is moved with `sink reset`."
         )
     for other_sink, topics_read in sorted(foreign_offsets.sinks.items()):
         if shared_topics := sorted(topics_read & set(topics)):
             raise Conflict(
                 f"sink {other_sink} has read {', '.join(shared_topics)} into this table: the offsets of the writer"
-                " before it are behind what the table holds; go on with that sink.name"
+                " before it are behind what the table holds. Go on with that sink.name."
             )
 
 
@@ -247,16 +247,16 @@ def adopt(
     if view.ledger.committed != NO_TRANSACTION or committed is not None:
         raise Conflict(
             f"ZooKeeper records that sink {sink} has committed, but the table has no checkpoint of it: it was restored"
-            " or made anew; drop what is recorded with `sink reset --forget --yes`, then adopt again"
+            " or made anew. Drop what is recorded with `sink reset --forget --yes`, then adopt again."
         )
     if view.transactions:
         number = view.transactions[0].header.number
         raise Conflict(
-            f"sink {sink} has begun to read from elsewhere: its transaction {number} is open; drop what is recorded"
-            " with `sink reset --forget --yes`, then adopt again"
+            f"sink {sink} has begun to read from elsewhere: its transaction {number} is open. Drop what is recorded"
+            " with `sink reset --forget --yes`, then adopt again."
         )
     if view.halt is not None and not is_interrupted(view):
-        raise Conflict(f"sink {sink} has halted ({view.halt.reason}); clear that with `sink reset`, then adopt again")
+        raise Conflict(f"sink {sink} has halted ({view.halt.reason}). Clear that with `sink reset`, then adopt again.")
     for partition, offset in sorted(offsets.items()):
         log_range = log.partitions.get(partition)
         if log_range is None:
@@ -264,8 +264,8 @@ def adopt(
         if not log_range.start <= offset <= log_range.end:
             raise ConfigError(
                 f"{partition}: offset {offset} is outside the log, [{log_range.start}, {log_range.end}]: Kafka has"
-                " deleted records that were not read, or this is another topic or cluster than that which was read;"
-                " decide with `sink reset --offset`"
+                " deleted records that were not read, or this is another topic or cluster than that which was read."
+                " Decide with `sink reset --offset`."
             )
     return plan_reset(view, ResetRequest(offsets=offsets), table, log)
 

@@ -22,7 +22,7 @@ from sink.operations.control import SinkControl, describe_request
 from sink.operations.observed_sink import ObservedSink
 from sink.operations.reset_checks import require_same_cluster
 
-TOPIC_GONE = "Kafka no longer has its topic; there is nothing to wait for"
+TOPIC_GONE = "Kafka no longer has its topic. There is nothing to wait for."
 ASK_SECONDS = 10.0
 """After so long without progress, and then this often, a wait asks Kafka whether the topics still exist."""
 
@@ -45,7 +45,7 @@ class CatchUpTarget:
             for partition, offset in sorted(self.held_back.items())
             if _committed(states.get(partition), self.logs[partition].topic_id) <= offset
         ]
-        return f"; it waits for the end of open Kafka transactions: {', '.join(blocking[:5])}" if blocking else ""
+        return f". It waits for the end of open Kafka transactions: {', '.join(blocking[:5])}" if blocking else ""
 
     def missing(self, states: Mapping[TopicPartition, PartitionState]) -> int:
         """Returns the number of uncommitted offsets: an upper bound of the records."""
@@ -127,7 +127,7 @@ def wait_for(
         if view.control.paused is not None:
             raise Conflict(
                 f"sink {control.name} is paused, {missing:,} offsets before the end,"
-                f" {describe_request(view.control.paused)}; run `sink resume`"
+                f" {describe_request(view.control.paused)}. Run `sink resume`."
             )
         if not is_flush_asked and view.members:
             control.flush()
@@ -153,5 +153,5 @@ def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -
     except UnknownTopic as error:
         raise Conflict(
             f"sink {control.name} is {missing:,} offsets before the end, and cannot reach it: Kafka has no topic"
-            f" {', '.join(error.topics)} any more. Run the command again, for what is there now"
+            f" {', '.join(error.topics)} any more. Run the command again, for what is there now."
         ) from error

@@ -118,7 +118,7 @@ def _recorded_topics(client: KazooClient, process: ProcessSettings) -> dict[str,
             with suppress(NoNodeError):
                 topics[name] = response.get()
     except KazooException as error:
-        raise Unavailable(f"ZooKeeper at {process.zookeeper} stopped answering ({error!r}); try again") from error
+        raise Unavailable(f"ZooKeeper at {process.zookeeper} stopped answering ({error!r}). Try again.") from error
     return topics
 
 
@@ -136,8 +136,8 @@ def choose(fleet: Configuration, names: Sequence[str]) -> KnownSinks:
         if not any(
             fnmatchcase(sink, name) for sink in (*misconfigured, *(settings.name for settings in candidates.sinks))
         ):
-            available = f"there are {listed_names(candidates.sinks)}" if candidates.sinks else "there are none"
-            raise ConfigError(f"--sink {name}: no such sink in {fleet.path}; {available}")
+            available = f"There are {listed_names(candidates.sinks)}." if candidates.sinks else "There are none."
+            raise ConfigError(f"--sink {name}: no such sink in {fleet.path}. {available}")
     chosen = tuple(settings for settings in candidates.sinks if _is_named(settings.name, patterns))
     if misconfigured and not chosen:
         raise ConfigError("\n".join(f"sink {name} cannot be used: {reason}" for name, reason in misconfigured.items()))
@@ -161,8 +161,8 @@ def choose_one(fleet: Configuration, names: Sequence[str]) -> Settings:
     count = len(sinks) + len(chosen_sinks.misconfigured)
     subject = f"--sink names {count} sinks" if names else f"{fleet.path} has {count} sinks"
     raise ConfigError(
-        f"{subject} ({listed_names(sinks, chosen_sinks.misconfigured)}), and this command takes one; name it with"
-        " --sink"
+        f"{subject} ({listed_names(sinks, chosen_sinks.misconfigured)}), and this command takes one. Name it with"
+        " --sink."
     )
 
 

@@ -95,7 +95,7 @@ class SinkControl:
         before = self._write_request(lambda view: view.control.resume())
         if before.control.paused is None:
             return f"sink {self.name} is not paused"
-        return f"sink {self.name} goes on; it was paused {describe_request(before.control.paused)}"
+        return f"sink {self.name} goes on. It was paused {describe_request(before.control.paused)}"
 
     def flush(self) -> int:
         """Asks to commit at once. Returns the number to wait for."""
@@ -109,7 +109,7 @@ class SinkControl:
     def wait_flushed(self, request: int, seconds: float) -> str:
         def flushed(view: KeeperView) -> str | None:
             if view.control.flush.asked < request:
-                raise Conflict(f"sink {self.name}: ZooKeeper was emptied or restored meanwhile; flush again")
+                raise Conflict(f"sink {self.name}: ZooKeeper was emptied or restored meanwhile. Flush again.")
             if view.control.flush.done >= request:
                 return f"sink {self.name}: all that was there is committed, up to transaction {view.ledger.committed}"
             self._require_running(view, "flush")
@@ -124,7 +124,7 @@ class SinkControl:
             if len(view.contenders) < 2:
                 raise Conflict(
                     f"sink {self.name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
-                    " could; start a second one first"
+                    " could. Start a second one first."
                 )
             return view.control.ask_switchover(*view.contenders[0], self._new_request())
 
@@ -142,7 +142,7 @@ class SinkControl:
             if not incarnations:
                 self._refuse_if_it_joins_later(worker)
                 live_workers = ", ".join(sorted({member.worker for member in view.members})) or "none"
-                raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}; there are: {live_workers}")
+                raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}. There are: {live_workers}.")
             live_incarnations = [member.incarnation for member in view.members]
             return view.control.drain(incarnations, live_incarnations, self._new_request())
 
@@ -156,7 +156,7 @@ class SinkControl:
                 reason = f": {hosted.reason}" if hosted.reason else ""
                 raise Conflict(
                     f"sink {self.name}: {worker} stays, for it has not joined yet and joins later ({hosted.state}"
-                    f"{reason}). Drain it again then, or stop its process"
+                    f"{reason}). Drain it again then, or stop its process."
                 )
 
     def wait_left(self, incarnations: tuple[str, ...], seconds: float) -> str:
@@ -165,7 +165,7 @@ class SinkControl:
         def outcome(view: KeeperView) -> str | None:
             if any(member.incarnation in incarnations for member in view.members):
                 return None
-            warning = "" if view.members else "; no worker is left, the sink stands still until one starts"
+            warning = "" if view.members else ". No worker is left: the sink stands still until one starts."
             return f"{worker} has left sink {self.name}{warning}"
 
         return self.wait(outcome, seconds, lambda: f"sink {self.name}: {worker} has not left yet")
@@ -184,7 +184,7 @@ class SinkControl:
             except Conflict:
                 continue
             return view
-        raise Unavailable(f"sink {self.name}: its control znode changes faster than it is written; try again")
+        raise Unavailable(f"sink {self.name}: its control znode changes faster than it is written. Try again.")
 
     def read(self) -> KeeperView:
         """Reads once. Raises Unavailable, Corrupt."""
@@ -194,19 +194,19 @@ class SinkControl:
         """Reads once. Raises ConfigError without a tree."""
         view = self._keeper.read()
         if view.info is None or view.control_version < 0:
-            raise ConfigError(f"sink {self.name}: ZooKeeper has nothing of it yet; start a worker first")
+            raise ConfigError(f"sink {self.name}: ZooKeeper has nothing of it yet. Start a worker first.")
         return view
 
     def _require_running(self, view: KeeperView, verb: str) -> None:
         if view.halt is not None:
-            raise Conflict(f"sink {self.name} is halted: {view.halt.reason}; a {verb} has to wait until it goes on")
+            raise Conflict(f"sink {self.name} is halted: {view.halt.reason}. A {verb} has to wait until it goes on.")
         if view.control.paused is not None:
             raise Conflict(
-                f"sink {self.name} is paused, {describe_request(view.control.paused)}; run `sink resume` before a"
-                f" {verb}"
+                f"sink {self.name} is paused, {describe_request(view.control.paused)}. Run `sink resume` before a"
+                f" {verb}."
             )
         if not view.members:
-            raise Conflict(f"sink {self.name} has no live worker; start one, then {verb}")
+            raise Conflict(f"sink {self.name} has no live worker. Start one, then {verb}.")
 
     def wait(
         self,
@@ -233,7 +233,7 @@ class SinkControl:
                 if stop is not None and stop.is_set():
                     raise Overdue(f"{late()}, and was stopped{read_error}")
                 if seconds_left <= 0:
-                    raise Overdue(f"{late()} after {seconds:g} s{read_error}; it goes on, see `sink status`")
+                    raise Overdue(f"{late()} after {seconds:g} s{read_error}. It goes on, see `sink status`.")
                 self._changed.wait(min(seconds_left, POLL_SECONDS))
         finally:
             self._client.remove_listener(self._keeper.session_changed)
@@ -269,11 +269,11 @@ def switchover_outcome(sink: str, view: KeeperView, contender: tuple[str, str]) 
     if view.coordinator is not None and view.coordinator != previous:
         return f"{_worker(view.coordinator)} coordinates sink {sink}, {_worker(previous)} did before"
     if len(view.contenders) < 2:
-        raise Conflict(f"sink {sink}: no other worker is left that could coordinate it; nothing was done")
+        raise Conflict(f"sink {sink}: no other worker is left that could coordinate it. Nothing was done.")
     if view.contenders[0] != contender:
         # The contender has yielded, and is first again.
         raise Conflict(
-            f"sink {sink}: {_worker(previous)} coordinates it again, for the worker that took over has gone; try again"
+            f"sink {sink}: {_worker(previous)} coordinates it again, for the worker that took over has gone. Try again."
         )
     return None
 

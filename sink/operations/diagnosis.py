@@ -32,7 +32,7 @@ from sink.operations.many_statuses import ManyStatuses
 from sink.operations.observed_sink import observed_sink
 from sink.operations.validation import validate
 from sink.telemetry.redaction import Redactor
-from sink.telemetry.version import parts, sink_version
+from sink.telemetry.version import dependency_versions, sink_version
 
 LOG_LINES = 200
 LOG_FILES = 10
@@ -86,7 +86,7 @@ def _versions() -> str:
         f"sink {sink_version()}",
         f"protocol {PROTOCOL}",
         f"python {platform.python_version()} at {sys.executable}",
-        *(f"{name} {version}" for name, version in parts().items()),
+        *(f"{name} {version}" for name, version in dependency_versions().items()),
         *(_java(use, versions) for use, versions in (("Spark", SPARK_VERSIONS), ("a broker", BROKER_VERSIONS))),
         f"{platform.platform()}, {os.cpu_count()} cores",
         *(line for line in memory if line.startswith(("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"))),

@@ -63,8 +63,8 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
     topics = _topics(settings, request)
     if settings.value_format in ("string", "bytes"):
         raise ConfigError(
-            f"value.format={settings.value_format}: there is nothing to infer, a value is the one column; no schema.ddl"
-            " is needed, but to give it another name"
+            f"value.format={settings.value_format}: there is nothing to infer, a value is the one column. No schema.ddl"
+            " is needed, but to give it another name."
         )
     return inference_of(settings, topics, read_sample(settings, topics, request))
 
@@ -100,7 +100,9 @@ def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
     topics = topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
     for topic in request.topics:
         if topic not in topics:
-            raise ConfigError(f"--topic {topic} is not among the sink's topics ({', '.join(topics)}); name one of them")
+            raise ConfigError(
+                f"--topic {topic} is not among the sink's topics ({', '.join(topics)}). Name one of them."
+            )
     return request.topics or topics
 
 

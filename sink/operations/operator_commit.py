@@ -122,7 +122,7 @@ class Office:
         """Makes the commit, and records it in ZooKeeper. Raises Conflict if the table refuses it: nothing changed."""
         newest, view = begun.newest, begun.view
         if (failure := schema_identity.conflict(newest.schemas, schemas)) is not None:
-            raise TableError(f"{failure.reason}; nothing was changed")
+            raise TableError(f"{failure.reason}. Nothing was changed.")
         known = schema_identity.remembered(newest.schemas, schemas)
         checkpoint = replace(
             newest, epoch=view.epoch, number=begun.number, base=newest.number, results=(), schemas=known
@@ -130,7 +130,7 @@ class Office:
         self._reach("written")
         outcome = self._table.complete(begun.instant, stats, checkpoint, self._guard(begun), columns, extra)
         if outcome is not TableOutcome.COMPLETED:
-            raise Conflict(f"instant {begun.instant}: {outcome.value}; nothing was changed. Try again.")
+            raise Conflict(f"instant {begun.instant}: {outcome.value}. Nothing was changed. Try again.")
         self._reach("committed")
         ledger = replace(view.ledger, last=begun.number, committed=begun.number)
         self._keeper().write((*self._fence(view), tree.ledger_op(view, ledger)))

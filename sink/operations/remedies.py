@@ -193,7 +193,7 @@ DO = {
     "paused": ("Run `sink resume` when it is to go on.", ""),
     "worker-gone": ("Start it again, unless it was meant to end. The others have taken over its work.", "the-log"),
     "outside": (
-        "Correct what the sentence names, and restart that worker; what it waits for comes back by itself.",
+        "Correct what the sentence names, and restart that worker. What it waits for comes back by itself.",
         "sink-refused",
     ),
     "waits": ("Bring back what it waits for. The worker goes on by itself.", "the-log"),
@@ -217,7 +217,7 @@ DO = {
         "services-failed",
     ),
     "service-overdue": (
-        "Fix the reason of the last attempt; without one, see whether the worker that runs the services hangs or dies"
+        "Fix the reason of the last attempt. Without one, see whether the worker that runs the services hangs or dies"
         " in them. The next run clears this. Commits go on meanwhile, and the table gets slow.",
         "table-service-overdue",
     ),
@@ -225,7 +225,7 @@ DO = {
         "Run `sink audit --content` and read its findings before anything else is changed.",
         "audit-not-held",
     ),
-    "catalog": ("Commits go on. Fix the catalogue; the sink registers the table again by itself.", "the-log"),
+    "catalog": ("Commits go on. Fix the catalogue. The sink registers the table again by itself.", "the-log"),
     "bad-records": ("List them: `sink errors --group-by reason`. Replay them: `sink errors replay`.", "a-bad-record"),
     "clock": (
         "Let NTP set the clock of this worker's host. Hudi names instants by the clock: a worker whose clock is behind"

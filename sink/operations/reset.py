@@ -70,7 +70,7 @@ def with_offsets(request: ResetRequest, positions: Mapping[TopicPartition, int])
 
 def require_known(topics: Collection[str], existing: Collection[str]) -> None:
     if unknown := sorted(set(topics) - set(existing)):
-        raise ConfigError(f"--topic: nothing is known of {', '.join(unknown)}; see `sink status`")
+        raise ConfigError(f"--topic: nothing is known of {', '.join(unknown)}. See `sink status`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +168,13 @@ def _transactions_to_abort(transactions: Sequence[Transaction], table: TimelineS
         header = transaction.header
         if header.phase is Phase.COMMITTED or header.instant in table.completed:
             raise Conflict(
-                f"transaction {header.number} is in the table but not settled; start a worker, wait until"
-                " `sink status` shows no open transaction, stop it, then reset"
+                f"transaction {header.number} is in the table but not settled. Start a worker, wait until"
+                " `sink status` shows no open transaction, stop it, then reset."
             )
         if header.phase is Phase.PREPARED and header.instant in table.pending:
             raise Conflict(
-                f"transaction {header.number} is decided (PREPARED) and can still be committed; start a"
-                " worker, wait until `sink status` shows no open transaction, stop it, then reset"
+                f"transaction {header.number} is decided (PREPARED) and can still be committed. Start a"
+                " worker, wait until `sink status` shows no open transaction, stop it, then reset."
             )
         if header.phase is not Phase.ABORTED:
             yield transaction
@@ -186,7 +186,7 @@ def _requested_positions(
     """Returns topic id and offset by partition."""
     if request.to is Position.CHECKPOINT:
         if table.checkpoint is None:
-            raise ConfigError("the table has no checkpoint of this sink; use --to earliest, --to latest or --forget")
+            raise ConfigError("the table has no checkpoint of this sink. Use --to earliest, --to latest or --forget.")
         positions = {
             partition: (table.checkpoint.topics[partition.topic], committed.end)
             for partition, committed in table.checkpoint.ends.items()
@@ -198,7 +198,7 @@ def _requested_positions(
             for partition, offset in request.offsets.items():
                 log_range = logs.get(partition)
                 if log_range is None:
-                    raise ConfigError(f"{partition} is not a partition of the topics; see `sink status`")
+                    raise ConfigError(f"{partition} is not a partition of the topics. See `sink status`.")
                 if not log_range.start <= offset <= log_range.end:
                     raise ConfigError(
                         f"{partition}: offset {offset} is outside the log, [{log_range.start}, {log_range.end}]"

@@ -19,7 +19,7 @@ def require_no_live_workers(workers: Sequence[str]) -> None:
     """Raises Conflict while there are live workers."""
     if workers:
         raise Conflict(
-            f"workers are alive ({', '.join(workers)}); stop them first, and wait until their sessions have ended"
+            f"workers are alive ({', '.join(workers)}). Stop them first, and wait until their sessions have ended."
         )
 
 
@@ -34,7 +34,7 @@ def refuse_if_interrupted(view: KeeperView) -> None:
     if is_interrupted(view):
         raise ConfigError(
             "an earlier reset was interrupted: it moved some partitions and has not recorded what they leave out. Run"
-            " it again, as it was"
+            " it again, as it was."
         )
 
 
@@ -56,7 +56,7 @@ def refuse_to_skip(
     if skipping:
         raise ConfigError(
             f"an earlier reset was interrupted: it moved {_listed(skipping)}, and has not recorded what they leave out."
-            " Run it again, as it was, or move them, too"
+            " Run it again, as it was, or move them, too."
         )
 
 
@@ -91,6 +91,6 @@ def refuse_to_leave_out(view: KeeperView, checkpoint: Checkpoint | None, moved: 
         else:
             fix = "Move all partitions (--to checkpoint), or, where one was first read later, use --forget"
         raise ConfigError(
-            f"the table was restored or deleted: it ends at transaction {number}, ZooKeeper at {view.ledger.committed};"
-            f" {_listed(unmoved)} would go on beyond what it holds. {fix}, which begins anew"
+            f"the table was restored or deleted: it ends at transaction {number}, ZooKeeper at {view.ledger.committed},"
+            f" and {_listed(unmoved)} would go on beyond what it holds. {fix}, which begins anew."
         )

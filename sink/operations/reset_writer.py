@@ -94,7 +94,7 @@ def _listing(root: str) -> Iterator[None]:
     try:
         yield
     except (KazooException, KazooTimeoutError) as error:
-        raise Unavailable(f"ZooKeeper: cannot list {root}: {error!r}; nothing was changed, try again") from error
+        raise Unavailable(f"ZooKeeper: cannot list {root}: {error!r}. Nothing was changed, try again.") from error
 
 
 @contextmanager
@@ -109,8 +109,8 @@ def lock(client: KazooClient, root: str) -> Iterator[str]:
         time_out.cancel()
     if path is None:
         raise Conflict(
-            f"{root}: somebody else holds or waits for the coordinator's lock; stop all workers, wait until"
-            " their sessions have ended, then reset again"
+            f"{root}: somebody else holds or waits for the coordinator's lock. Stop all workers, wait until"
+            " their sessions have ended, then reset again."
         )
     try:
         yield path

@@ -226,12 +226,12 @@ def _consumer(settings: Settings, records: int) -> LogConsumer:
 
 def _silent(settings: Settings, partition: TopicPartition, seconds: float) -> Unavailable:
     return Unavailable(
-        f"Kafka at {settings.bootstrap} gave nothing of {partition} for {seconds:.0f} s; check its brokers and try"
-        " again"
+        f"Kafka at {settings.bootstrap} gave nothing of {partition} for {seconds:.0f} s. Check its brokers and try"
+        " again."
     )
 
 
 def _cannot_read(error: ck.KafkaError, bootstrap: str) -> SinkError:
     if error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return AccessDenied(f"Kafka at {bootstrap}: {error.str()}; grant this user READ on the topic")
-    return Unavailable(f"Kafka at {bootstrap} cannot be read ({error.str()}); check the address and access")
+        return AccessDenied(f"Kafka at {bootstrap}: {error.str()}. Grant this user READ on the topic.")
+    return Unavailable(f"Kafka at {bootstrap} cannot be read ({error.str()}). Check the address and access.")

@@ -28,7 +28,7 @@ def read_timeline_snapshot(base_path: str, sink: str, access: Access = NO_ACCESS
         return NO_TABLE
     if base.content is Content.OTHER:
         names = ", ".join(base.names)
-        raise TableError(f"{base_path} holds something else than a Hudi table ({names}); correct target.base.path")
+        raise TableError(f"{base_path} holds something else than a Hudi table ({names}). Correct target.base.path.")
     table = open_table(base_path, access)
     with readable(base_path):
         file_names = active_names(table)

@@ -138,12 +138,12 @@ def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
             client.delete(probe)
         except NoAuthError:
             yield CheckResult(
-                "ZooKeeper", f"{existing or '/'} may not be written by this user; correct its ACL", wrong=True
+                "ZooKeeper", f"{existing or '/'} may not be written by this user. Correct its ACL.", wrong=True
             )
         except ConfigError as error:
             yield CheckResult("ZooKeeper", str(error), wrong=True)
         except (KazooException, KazooTimeoutError) as error:
-            raise Unavailable(f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again") from error
+            raise Unavailable(f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}). Try again.") from error
         else:
             yield CheckResult("ZooKeeper", f"{existing or '/'} can be written")
         yield from _fleet(settings, keeper)
@@ -162,12 +162,12 @@ def _fleet(settings: Settings, keeper: Keeper) -> Iterator[CheckResult]:
     elif view.members:
         yield CheckResult(
             "fleet",
-            f"{workers} run as sink {settings.name!r} with another configuration; use the same settings on"
-            " every worker, stop the others first, or choose another sink.name",
+            f"{workers} run as sink {settings.name!r} with another configuration. Use the same settings on"
+            " every worker, stop the others first, or choose another sink.name.",
             wrong=True,
         )
     else:
-        yield CheckResult("fleet", f"sink {settings.name} ran with another configuration before; no worker runs now")
+        yield CheckResult("fleet", f"sink {settings.name} ran with another configuration before. No worker runs now.")
 
 
 def _kafka(settings: Settings) -> Iterator[CheckResult]:
@@ -177,7 +177,7 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
     yield from _identities(settings, view)
     topics = settings.topics if view.matching is None else view.matching
     if not topics:
-        sentence = f"kafka.topic.regex: no topic matches {settings.topic_regex} yet; the first one that does is read"
+        sentence = f"kafka.topic.regex: no topic matches {settings.topic_regex} yet. The first one that does is read."
         yield CheckResult("Kafka", sentence, note=True)
     for topic in topics:
         log_ranges = [log_range for partition, log_range in view.partitions.items() if partition.topic == topic]
@@ -255,7 +255,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
             yield CheckResult("Kafka", f"topic {topic}: what this user may do is not told ({error})")
             continue
         if allowed and "READ" not in {operation.name for operation in allowed}:
-            yield CheckResult("Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True)
+            yield CheckResult("Kafka", f"topic {topic} may not be read. Grant READ and DESCRIBE.", wrong=True)
 
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
@@ -271,8 +271,8 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
         names = ", ".join(base.names)
         yield CheckResult(
             "table",
-            f"{settings.base_path} holds something else than a Hudi table ({names}); name an empty place with"
-            " target.base.path",
+            f"{settings.base_path} holds something else than a Hudi table ({names}). Name an empty place with"
+            " target.base.path.",
             wrong=True,
         )
         return
@@ -332,14 +332,14 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
         else:
             content = f"the Hudi table {name}" if name else f"something else ({', '.join(base.names)})"
             yield CheckResult(
-                part, f"{base_path} holds {content}; name an empty place with errors.table.base.path", wrong=True
+                part, f"{base_path} holds {content}. Name an empty place with errors.table.base.path.", wrong=True
             )
     if settings.errors_topic is not None:
         try:
             with closing(Log(settings.kafka_native)) as log:
                 log.view((settings.errors_topic,))
         except UnknownTopic:
-            yield CheckResult(part, f"errors.deadletter.topic: no topic {settings.errors_topic}; create it", wrong=True)
+            yield CheckResult(part, f"errors.deadletter.topic: {settings.errors_topic} is missing. Create it.", True)
         else:
             yield CheckResult(part, f"topic {settings.errors_topic} takes a copy of each bad record")
 
@@ -378,7 +378,7 @@ def _catalog(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult("catalogue", f"catalog.metastore.uris: {sentence}", note=True)
         else:
             name = settings.catalog_name.partition(" ")[0]
-            yield CheckResult("catalogue", f"{uri} listens; the table will be {name}")
+            yield CheckResult("catalogue", f"{uri} listens. The table will be {name}")
 
 
 def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:

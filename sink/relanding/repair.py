@@ -203,7 +203,7 @@ class AppendRepair(Repair):
         landed, errors = (sum(getattr(r, name) for r in written.results) for name in ("records", "errors"))
         digest = sum(result.digest for result in written.results) % (1 << 64)
         if errors or landed != self._records - len(self._bad) or (not self._bad and digest != self._digest):
-            raise Conflict("the log gave other records than when it was looked at; nothing was changed. Try again.")
+            raise Conflict("the log gave other records than when it was looked at. Nothing was changed. Try again.")
         if existing := at.table.existing_file_ids(written.stats):
             raise TableError(f"the table already holds file ids of this repair ({', '.join(existing[:3])})")
         return WrittenRepair((*stats, *written.stats), written.schemas, landed, tuple(map(_run, pieces)))

@@ -66,7 +66,7 @@ _AS_TEXT = ("boolean", "int", "long", "float", "double", "string", "enum")
 _ALWAYS_NULL = "it is always null"
 _WITHOUT_COLUMN = {
     "null": _ALWAYS_NULL,
-    "duration": "Avro's duration (months, days and milliseconds) cannot be a column; schema.ddl can have it as BINARY",
+    "duration": "Avro's duration (months, days and milliseconds) cannot be a column. In schema.ddl it can be BINARY.",
 }
 
 
@@ -179,7 +179,7 @@ class _AvroWalk:
                 )
         self._enclosing.pop()
         if not fields and not (self._warnings is not None and not place.path):
-            raise _NoColumn(place, "it has no fields that can be columns; Parquet has no such columns")
+            raise _NoColumn(place, "it has no fields that can be columns. Parquet has no such columns.")
         return T.StructType(fields)
 
     def _column(self, schema: Any, place: SchemaPlace) -> tuple[T.DataType, bool]:
@@ -213,7 +213,7 @@ class _AvroWalk:
         types = [self._schema.resolve(branch) for branch in branches]
         labels = ", ".join(map(_branch_label, types[:_SHOWN_BRANCHES]))
         refusal = _NoColumn(
-            place, f"the union [{labels}] cannot be a column; one type beside null, numbers, or texts and numbers can"
+            place, f"the union [{labels}] cannot be a column. One type beside null, numbers, or texts and numbers can."
         )
         if self._of_table or any(kind_of(branch) in ("record", "array", "map") for branch in types):
             raise refusal

@@ -74,7 +74,7 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
     if not version.isdigit() or int(version) < OLDEST_TABLE_VERSION:
         raise TableError(
             f"{base_path}: table version {version or 'unknown'} keeps its timeline in another layout than"
-            f" {OLDEST_TABLE_VERSION} and later; {UPGRADE}"
+            f" {OLDEST_TABLE_VERSION} and later. {UPGRADE}"
         )
     return replace(table, properties=properties)
 

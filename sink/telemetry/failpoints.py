@@ -47,7 +47,7 @@ class Failpoints:
         actions = dict(pair.split("=", 1) for pair in os.environ.get(VARIABLE, "").split(",") if "=" in pair)
         unknown = sorted(set(actions.values()) - set(_ACTIONS))
         if unknown:
-            raise ConfigError(f"{VARIABLE}: no action {', '.join(unknown)}; there are {', '.join(_ACTIONS)}")
+            raise ConfigError(f"{VARIABLE}: no action {', '.join(unknown)}. There are {', '.join(_ACTIONS)}.")
         directory = os.environ.get(DIRECTORY, "." if actions else "")
         return cls(actions, Path(directory) if directory else None)
 

@@ -1,11 +1,11 @@
-"""Structured logs: one event, one line, on standard error; quiet by default, no secrets.
+"""Structured logs: one event per line, on standard error, without secrets.
 
-`configure` routes structlog and the standard library (kazoo, py4j, confluent-kafka at WARNING and above)
-through the same renderer. `identify` names worker and sink in the events of every thread, including threads of
-libraries. `bound` adds values (epoch, transaction, ...) to every event in its scope; a `ContextThread` and a callable
-of `in_context` keep the values of the thread that made them. Redaction covers every value, including the message and
-the traceback; writing to standard error directly voids it. Raises nothing: an event that cannot be rendered is logged
-as its `repr`.
+`configure` routes structlog and the standard library through the same renderer: py4j and confluent-kafka at WARNING and
+above, kazoo at ERROR. `identify` names worker and sink in the events of every thread, including threads of libraries.
+`bound` adds values (epoch, transaction, ...) to every event in its scope. A `ContextThread` keeps the values of the
+thread that starts it, a callable of `in_context` those of the thread that made it. Redaction covers every value,
+including the message and the traceback, but no text that is written to standard error directly. Raises nothing: a value
+that JSON cannot hold is logged as its `repr`; of an event that cannot be rendered, place and type of the error are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _process_context: dict[str, str] = {}
 
 
 _redactors: list[Redactor] = []
-"""The redactor of this process, once logging is configured."""
+"""The one redactor of this process, once logging is configured."""
 
 
 def hide(secrets: Iterable[str]) -> None:
@@ -51,7 +51,9 @@ def configure(
     redactor: Redactor | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Sets up logging for this process. Another call replaces the set-up."""
+    """Sets up logging for this process; another call replaces it. `level` is that of the sink's own loggers. `form` is
+    `json` or `console`.
+    """
     _redactors[:] = [redactor or Redactor()]
     _process_context.clear()
     processors: list[Processor] = [
@@ -77,8 +79,7 @@ def configure(
     )
     logging.basicConfig(level=THIRD_PARTY_LEVEL, handlers=[handler], force=True)
     logging.captureWarnings(True)
-    # Kazoo warns at every attempt to connect; sink/clients/zookeeper/session.py reports occasionally that ZooKeeper is
-    # away.
+    # Kazoo warns at every attempt to connect. sink/clients/zookeeper/session.py warns less often.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     for name in ("sink", "coordination"):
         logging.getLogger(name).setLevel(level.upper())
@@ -105,7 +106,7 @@ def identify(worker: str, sink: str | None) -> None:
 
 @contextmanager
 def bound(**values: Any) -> Iterator[None]:
-    """Adds `values` (worker, sink, epoch, transaction, ...) to every event inside; None removes a value."""
+    """Adds `values` (sink, epoch, transaction, ...) to every event inside. None removes a value that was added so."""
     bound_values = {key: value for key, value in values.items() if value is not None}
     with structlog.contextvars.bound_contextvars(**bound_values):
         structlog.contextvars.unbind_contextvars(*(key for key in values if key not in bound_values))
@@ -113,7 +114,9 @@ def bound(**values: Any) -> Iterator[None]:
 
 
 def in_context(run: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Returns `run` with the present values of this thread, for any thread; one call at a time."""
+    """Returns a callable that calls `run` with the values that this thread has now, on any thread. Calls that overlap
+    raise RuntimeError.
+    """
     context = copy_context()
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:

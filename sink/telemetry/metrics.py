@@ -23,7 +23,7 @@ from sink.telemetry.exposition import Exposition
 from sink.telemetry.harmless import harmless
 from sink.telemetry.metric_families import Families
 from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
-from sink.telemetry.version import parts, sink_version
+from sink.telemetry.version import dependency_versions, sink_version
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 WAITS = ("kafka", "registry", "storage", "topic", "zookeeper")
@@ -90,7 +90,7 @@ class SinkMetrics:
 
     def _begin(self) -> None:
         """Creates the series that every worker has from the start."""
-        families, versions = self._families, parts()
+        families, versions = self._families, dependency_versions()
         self._child(
             families.build_info,
             self._process.worker,

@@ -12,7 +12,7 @@ def sink_version() -> str:
     return _version(DISTRIBUTION) or "unreleased"
 
 
-def parts() -> dict[str, str]:
+def dependency_versions() -> dict[str, str]:
     """Returns the installed versions of the sink's libraries."""
     return {name: installed for name in PARTS if (installed := _version(name)) is not None}
 

@@ -389,8 +389,8 @@ def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
     write_as_another(rows_of_others, fleet.table, {}, "insert")
     config = config_of(fleet)
     for arguments, error_text in (
-        ((), "there is nothing to adopt"),
-        (("--topic", "other"), "there is nothing to adopt"),
+        ((), "There is nothing to adopt"),
+        (("--topic", "other"), "There is nothing to adopt"),
     ):
         code, out = sink("adopt", "--config", config, "--yes", *arguments)
         assert (code, len(out.splitlines())) == (2, 1)

@@ -78,3 +78,22 @@ def test_keys_are_where_they_were_after_a_restore(open_upserts: Open, index: str
     land(upserts, (1, 7), (3, 8), (4, 9))
     rows = {1: 7, 2: 2, 3: 8, 4: 9}
     assert_rows(upserts, {key: {"at": number, "number": number} for key, number in rows.items()})
+
+
+def test_what_is_pending_holds_back_what_is_later_and_nothing_else(open_upserts: Open) -> None:
+    upserts = open_upserts(**ON_READ, **INDEXES["bloom"], **LIMITS, hoodie__metadata__enable="false")
+    early = [land(upserts, (1, number)) for number in range(1, 4)]
+    pending = Path(upserts.settings.base_path, ".hoodie", "timeline", f"{early[2]}.savepoint.inflight")
+    pending.touch()
+    for number in range(4, 12):
+        land(upserts, (1, number))
+        if number % 2:
+            assert not [service for service in upserts.table.services() if service.reason]
+    kept = {name[:17] for name in timeline(upserts) if name[:17].isdigit()}
+    assert not kept & set(early[:2])
+    assert early[2] in kept
+    pending.unlink()
+    land(upserts, (1, 12))
+    assert not [service for service in upserts.table.services() if service.reason]
+    assert not any(name.startswith(early[2]) for name in timeline(upserts))
+    assert_rows(upserts, {1: {"at": 12, "number": 12}})

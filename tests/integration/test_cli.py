@@ -502,7 +502,7 @@ def test_validate_tells_whether_a_metastore_listens_and_passes_without(make_conf
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"thrift://127.0.0.1:{server.getsockname()[1]}"
         code, out = sink("validate", "--config", make_config(catalog__metastore__uris=uri))
-        assert (code, f"{uri} listens; the table will be default." in out) == (0, True)
+        assert (code, f"{uri} listens. The table will be default." in out) == (0, True)
     code, out = sink("validate", "--config", make_config(catalog__metastore__uris=uri))
     assert (code, f"{uri} cannot be reached" in out) == (0, True)
 
@@ -512,12 +512,12 @@ def test_validate_tells_where_bad_records_would_go(make_config, sink, tmp_path: 
     code, out = sink("validate", "--config", make_config(**changes))
     assert code == 1, out
     assert f"{tmp_path / 'table'}_errors is empty: the errors table is made with the first bad record" in out
-    assert "errors.deadletter.topic: no topic nobody-has-made-it; create it" in out
+    assert "errors.deadletter.topic: nobody-has-made-it is missing. Create it" in out
     (tmp_path / "table_errors").mkdir()
     (tmp_path / "table_errors" / "holiday.jpg").write_bytes(b"")
     code, out = sink("validate", "--config", make_config(errors__tolerance="all"))
     assert code == 1, out
-    assert "table_errors holds something else (holiday.jpg); name an empty place with errors.table.base.path" in out
+    assert "table_errors holds something else (holiday.jpg). Name an empty place with errors.table.base.path" in out
 
 
 def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Path):
@@ -555,9 +555,9 @@ def test_validate_compares_with_the_table_that_is_there(make_config, sink, tmp_p
     table_prefix = f"{tmp_path}/table: the table's"
     columns_prefix = f"{tmp_path}/table: the records' columns cannot become the table's"
     for expected in (
-        f"{table_prefix} name: invoices; the settings ask for orders (target.table.name)",
-        f"{table_prefix} type: MERGE_ON_READ; the settings ask for COPY_ON_WRITE",
-        f"{table_prefix} partition columns: name; the settings ask for none (partition.field.name)",
+        f"{table_prefix} name: invoices. The settings ask for orders (target.table.name)",
+        f"{table_prefix} type: MERGE_ON_READ. The settings ask for COPY_ON_WRITE",
+        f"{table_prefix} partition columns: name. The settings ask for none (partition.field.name)",
         f"{columns_prefix} with schema.compatibility=BACKWARD: id is STRING in the table, BIGINT in the records",
     ):
         assert any(sentence.startswith(expected) for sentence in wrong), (expected, wrong)
@@ -576,8 +576,8 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
     wrong = [finding["sentence"] for finding in json.loads(out)["findings"] if finding["wrong"]]
     assert code == 1
     assert [sentence.partition("the table's ")[2] for sentence in wrong] == [
-        f"version: 8; the settings ask for 9 ({UPGRADE})",
-        "encoded partitions: true; the settings ask for false (hoodie.datasource.write.partitionpath.urlencode)",
+        f"version: 8. The settings ask for 9 ({UPGRADE}).",
+        "encoded partitions: true. The settings ask for false (hoodie.datasource.write.partitionpath.urlencode).",
     ]
 
 
@@ -686,7 +686,7 @@ def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_
             ("payments", False),
         ]
         code, out = sink("status", "--config", config, "--sink", "imagined")
-        assert (code, "there are orders, payments" in out) == (2, True)
+        assert (code, "There are orders, payments" in out) == (2, True)
     finally:
         fleet.close()
 

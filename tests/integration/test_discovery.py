@@ -125,7 +125,7 @@ def test_a_topic_without_a_schema_in_the_registry_is_named_until_it_has_one(
     name = topic(name=f"{prefix}-a")
     eventually("the problem is told", lambda: topic_discovery.poll() or reports.problems != [])
     assert reports.names == []
-    sentence = f"topic {name}: schema.subject: the registry has no {name}-value; register a schema for it"
+    sentence = f"topic {name}: schema.subject: the registry has no {name}-value. Register a schema for it."
     assert sentence in reports.problems[0]
     schema = '{"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}'
     SchemaRegistryClient({"url": registry_url}).register_schema(f"{name}-value", Schema(schema, "AVRO"))

@@ -67,7 +67,7 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     halt = fleet.wait("the sink halts", lambda view: view.halt is not None and not view.transactions).halt
     assert halt is not None
     assert halt.topic == fleet.topic
-    assert " records are bad, more than errors.max.ratio=0.2 allows; the first: " in halt.reason
+    assert " records are bad, more than errors.max.ratio=0.2 allows. The first: " in halt.reason
     assert "'id'" in halt.reason
     assert fleet.audit().held
     assert "workers are alive" in sink(fleet, *REPAIR).stderr

@@ -191,7 +191,7 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         ]
         assert parse_columns(opened("none").columns().columns) == {**kept, "more": "int"}
         subject.produce(SEVERAL, {"id": 5, "kind": "e", "amount": b"much"})
-        cannot = "the union [double, bytes] cannot be a column; one type beside null, numbers, or texts and numbers can"
+        cannot = "the union [double, bytes] cannot be a column. One type beside null, numbers, or texts and numbers can"
         for mode in ("backward", "forward", "full"):
             log_view = opened(mode).columns()
             reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"
@@ -232,7 +232,7 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
         subject.register_json({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
         assert (
-            "its type is string; only the properties of an object can be columns"
+            "its type is string. Only the properties of an object can be columns"
             in landing.columns().schema_conflict.reason
         )
 

@@ -127,7 +127,7 @@ def test_a_command_for_one_sink_asks_which(make, sink, topic, prefix: str) -> No
     for command in ("adopt", "history", "reset", "infer", "errors"):
         code, _, err = sink(command, "--config", config)
         assert code == 2
-        assert "has 2 sinks (one, two), and this command takes one; name it with --sink" in err
+        assert "has 2 sinks (one, two), and this command takes one. Name it with --sink" in err
     assert sink("history", "--config", config, "--sink", "two")[0] == 0
 
 

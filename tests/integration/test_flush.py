@@ -17,7 +17,7 @@ INTERVAL = 2
 def test_a_backlog_is_eaten_in_transactions_of_so_many_bytes_without_waiting_for_the_interval(
     make_fleet: MakeFleet,
 ) -> None:
-    # The events weigh about 42 bytes each; the first estimate is 1 KiB.
+    # The events weigh about 42 bytes each. The first estimate is 1 KiB.
     fleet = make_fleet(**{"flush.bytes": "100KB", "flush.size": 1_000_000, "transaction.interval.ms": NEVER})
     fleet.start("w1")
     fleet.wait("all but a rest landed", lambda view: sum(s.end for s in view.states.values()) > RECORDS - 2500)

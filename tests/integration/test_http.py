@@ -96,7 +96,7 @@ def assert_an_open_transaction_is_told(fleet: Fleet, client: Client) -> None:
     [note] = findings("notes")
     assert f"{fleet.topic}-2: a Kafka transaction is open at offset {start}, since 20" in note
     waited = command(fleet, "wait", "--caught-up", "--timeout", "1", fails=True)
-    assert f"it waits for the end of open Kafka transactions: {fleet.topic}-2 (offset {start})" in waited.stderr
+    assert f"It waits for the end of open Kafka transactions: {fleet.topic}-2 (offset {start})" in waited.stderr
     assert client.wait("/health", 503).json["reasons"][0]["kind"] == "open-transaction"
     eventually("all that can be read has landed", lambda: lag_of(client) == 2)
     labels = f'{{sink="{fleet.name}",topic="{fleet.topic}",partition="2"}}'

@@ -16,7 +16,7 @@ from coordination.state import tree
 from coordination.state.model import Member, WorkerState
 from coordination.zookeeper.table_service_lock import Service
 from sink.devtools.local.servers import free_ports
-from sink.http.fleet import WHOLE_SECONDS
+from sink.http.fleet import REREAD_SECONDS
 from tests.http_fleet import SinkTree, SyntheticFleet
 from tests.http_kit import Client
 from tests.waiting import eventually
@@ -94,14 +94,14 @@ def test_kafka_away_is_told_and_what_was_known_of_the_tree_stays(served) -> None
 
 
 def test_a_service_that_fails_is_told_though_nothing_else_changes(served, monkeypatch) -> None:
-    monkeypatch.setattr("sink.http.fleet.RECORDS_SECONDS", 1.0)
+    monkeypatch.setattr("sink.http.fleet.HOSTS_SECONDS", 1.0)
     fleet, client = served
     orders = fleet.add("orders", 1)
     client.wait("/health", 200)
     orders.services(Service("cluster", 2.0, "20260101000000000"))
     eventually("the first run is told", lambda: bool(status(client, "orders")["services"]))
     orders.services(Service("cluster", 2.0, "", "no space left"))
-    eventually("it is told", lambda: notes(client, "orders") == ["service-failed"], WHOLE_SECONDS / 2)
+    eventually("it is told", lambda: notes(client, "orders") == ["service-failed"], REREAD_SECONDS / 2)
     orders.services(Service("cluster", 2.0, "", "no space left", time.time() - 86_401))
     client.wait("/health", 503)
     [reason] = client.ask("/health").json["reasons"]

@@ -225,7 +225,7 @@ def test_avro_columns_are_those_of_the_newest_schema_in_the_sample(
     newest, older = (int.from_bytes(value[1:5], "big") for value in (new, old))
     assert f"3 columns, from schema id {newest}." in err
     assert f"- schema id {older} (1 records) has also note, of which no column is made" in err
-    assert "2 values do not fit the columns; a sink that meets one halts:" in err
+    assert "2 values do not fit the columns. A sink that meets one halts:" in err
     assert (
         f"{name}-0 offset 1: the schema with id {older} cannot be used: shop.Order has no field for the column" in err
     )
@@ -258,7 +258,7 @@ def test_json_behind_a_registrys_header_is_read_and_what_has_none_is_told(
     config = configured(name, value__format="json-confluent", schema__registry__url=registry_url)
     code, out, err = infer(config)
     assert (code, out) == (0, "id BIGINT\n")
-    assert f"- {name}-0 offset 1: its first byte is 123; a schema registry's header begins with 0 or 1" in err
+    assert f"- {name}-0 offset 1: its first byte is 123. A schema registry's header begins with 0 or 1" in err
     assert f"- {name}-0 offset 2: the value is null (a tombstone)" in err
 
 
@@ -270,7 +270,7 @@ def test_plain_avro_and_protobuf_are_inferred_from_their_schema_file(
     config = configured(name, value__format="avro", value__schema__file="order.avsc")
     assert infer(config)[:2] == (0, "id BIGINT NOT NULL,\nnote STRING\n")
     produced(name, b"\x02\x00", b"\xff")
-    assert f"1 values do not fit the columns; a sink that meets one halts:\n- {name}-0 offset 1:" in infer(config)[2]
+    assert f"1 values do not fit the columns. A sink that meets one halts:\n- {name}-0 offset 1:" in infer(config)[2]
     (tmp_path / "order.proto").write_text(PROTO)
     config = configured(name, value__format="protobuf", value__schema__file="order.proto", value__message="shop.Order")
     code, out, err = infer(config)

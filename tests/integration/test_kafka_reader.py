@@ -360,7 +360,7 @@ def test_a_log_that_ends_before_its_slice_is_named_when_nothing_comes(
     name = topic()
     send(kafka.address, name, numbered(name, 0, 10))
     monkeypatch.setattr(kafka_reader, "SILENT_SECONDS", 1.0)
-    with pytest.raises(Unavailable, match=f"; the log of {name}-0 ends at 10, before 20"):
+    with pytest.raises(Unavailable, match=rf"\. The log of {name}-0 ends at 10, before 20"):
         rows_of(task_reader(kafka.address, slices_of(name, (0, 0, 20))))
 
 

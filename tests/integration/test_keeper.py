@@ -98,7 +98,7 @@ def test_what_no_worker_wrote_is_never_believed(sides: tuple[Side, Side], path: 
     ours.changed.clear()
     theirs.client.set(f"{ROOT}/{path}", {"older": older, "nothing": b"", "rubbish": b"{"}[content])
     assert ours.changed.wait(SECONDS)
-    with pytest.raises(Corrupt, match=f"^{path}: .*; stop all workers"):
+    with pytest.raises(Corrupt, match=rf"^{path}: .*\. Stop all workers"):
         ours.keeper.read()
 
 

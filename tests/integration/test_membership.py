@@ -90,7 +90,7 @@ def test_a_worker_refuses_to_join_one_of_another_version(resources: Resources, v
     resources.client.ensure_path("/sink/orders/workers")
     resources.client.create("/sink/orders/workers/w0:1", b'{"format":%d}' % version, ephemeral=True)
     sentence = (
-        f"/sink/orders/workers/w0:1: protocol version {version}; this release reads version {PROTOCOL}. Use the"
+        f"/sink/orders/workers/w0:1: protocol version {version}. This release reads version {PROTOCOL}. Use the"
         f" {release} release"
     )
     with pytest.raises(OtherVersion, match=re.escape(sentence)):

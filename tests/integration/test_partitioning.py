@@ -278,7 +278,7 @@ def test_a_time_that_cannot_partition_the_table_is_refused(make_landing, more: d
 def test_a_table_that_is_not_partitioned_by_this_time_is_refused(make_landing, spark, zookeeper_client) -> None:
     landing = make_landing(partition__time__field="at")
     hourly = landing.settings.model_copy(update={"partition_time_format": "hourly"})
-    with pytest.raises(TableError, match=r"partition columns: day; the settings ask for hour"):
+    with pytest.raises(TableError, match=r"partition columns: day. The settings ask for hour"):
         Table(
             spark,
             hourly.table,

@@ -434,7 +434,7 @@ def test_a_table_of_another_protocol_version_is_refused_before_hudi_changes_it(
     commit.write_bytes(data.replace(b'{"format":1,', b'{"format":2,'))
     (commit.parent / f".{commit.name}.crc").unlink()
     files = {path: path.read_bytes() for path in Path(driver.settings.base_path).rglob("*") if path.is_file()}
-    with pytest.raises(OtherVersion, match="protocol version 2; this release reads version 1"):
+    with pytest.raises(OtherVersion, match=r"protocol version 2\. This release reads version 1"):
         make_driver()
     assert files == {path: path.read_bytes() for path in Path(driver.settings.base_path).rglob("*") if path.is_file()}
 
@@ -477,16 +477,16 @@ def test_a_table_is_made_where_a_validation_that_was_killed_has_left_its_probe(
 @pytest.mark.parametrize(
     ("change", "error_text"),
     [
-        ({"target__table__name": "invoices"}, "name: orders; the settings ask for invoices"),
-        ({"partition__field__name": "kind"}, "partition columns: none; the settings ask for kind"),
+        ({"target__table__name": "invoices"}, "name: orders. The settings ask for invoices"),
+        ({"partition__field__name": "kind"}, "partition columns: none. The settings ask for kind"),
         (
             {"record__key__fields": "id"},
-            "record key: _kafka_topic,_kafka_partition,_kafka_offset; the settings ask for id",
+            "record key: _kafka_topic,_kafka_partition,_kafka_offset. The settings ask for id",
         ),
-        ({"hoodie__populate__meta__fields": "false"}, "meta columns: true; the settings ask for false"),
+        ({"hoodie__populate__meta__fields": "false"}, "meta columns: true. The settings ask for false"),
         (
             {"hoodie__write__lock__zookeeper__base_path": "/elsewhere"},
-            "lock: {lock}; the settings ask for /elsewhere/orders",
+            "lock: {lock}. The settings ask for /elsewhere/orders",
         ),
     ],
 )
@@ -585,7 +585,7 @@ def test_what_a_late_task_left_before_the_first_commit_is_not_held_and_not_left(
 
 
 def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(driver: Driver) -> None:
-    """The next attempt's files have other ids; there is no metadata table."""
+    """The next attempt's files have other ids. There is no metadata table."""
     instant = driver.table.begin(1, 1)
     driver.table.roll_back(instant)
     driver.write(instant, 0)

@@ -89,7 +89,7 @@ def test_a_sink_whose_lock_is_another_ensembles_is_refused_and_an_emptied_ensemb
     assert emptied.read() == here.read()
     third.table.share_lock(emptied)
     elsewhere.keep("another")
-    with pytest.raises(TableError, match="this ensemble's is another: the sinks of the table would not wait"):
+    with pytest.raises(TableError, match="This ensemble's is another: the sinks of the table would not wait"):
         first.table.share_lock(elsewhere)
 
 
@@ -98,7 +98,7 @@ def test_a_table_whose_properties_another_writer_has_changed_gets_no_commit(driv
     stats = driver.write(instant, 0)
     set_property(driver, "hoodie.table.recordkey.fields", "id")
     driver.land_as_another(100)
-    with pytest.raises(TableError, match="changed by another writer: the table's record key: id; the settings ask"):
+    with pytest.raises(TableError, match=r"changed by another writer: the table's record key: id\. The settings ask"):
         driver.table.complete(instant, stats, checkpoint(1), allow)
     assert driver.table._timeline.state(instant).name == "PENDING"
 

@@ -247,7 +247,7 @@ def test_a_table_keeps_the_buckets_that_it_was_made_with(make_upserts: MakeUpser
     upserts.land((0, 0, 1))
     four_buckets = {**BUCKETS, "hoodie__bucket__index__num__buckets": "4"}
     client = make_upserts.client  # type: ignore[attr-defined]
-    for options, error_text in ((four_buckets, "3; the settings ask for 4"), ({}, "3; the settings ask for none")):
+    for options, error_text in ((four_buckets, "3. The settings ask for 4"), ({}, "3. The settings ask for none")):
         with pytest.raises(TableError, match=f"the table's buckets: {error_text}"):
             Upserts(upserts.spark, client, tmp_path / "table0", kafka.address, upserts.topic, **options, **NO_METADATA)
     upserts.table.ensure()
@@ -259,12 +259,12 @@ def test_a_table_keeps_the_buckets_that_it_was_made_with(make_upserts: MakeUpser
         (
             {"partition__time__format": "daily"},
             {"partition__time__format": "daily", "partition__time__zone": "Asia/Tokyo"},
-            r"the table's partitions by time: seen, daily, UTC; the settings ask for seen, daily, Asia/Tokyo",
+            r"the table's partitions by time: seen, daily, UTC. The settings ask for seen, daily, Asia/Tokyo",
         ),
         (
             {**BUCKETS, "hoodie__bucket__index__hash__field": "kind"},
             BUCKETS,
-            "the table's bucket hash field: kind; the settings ask for none",
+            "the table's bucket hash field: kind. The settings ask for none",
         ),
     ],
     ids=["partitions by time", "hash field"],
@@ -479,7 +479,7 @@ def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(
     upserts.table.stop_heartbeats()
     assert (report.held, report.changed, report.rows) == (True, True, 3), report.to_json()
     [note] = [finding for finding in report.notes if finding.kind is FindingKind.OTHERS]
-    assert note.sentence.startswith("1 record keys have several rows; these commits inserted rows and looked up no key")
+    assert note.sentence.startswith("1 record keys have several rows. These commits inserted rows and looked up no key")
 
 
 def test_who_does_not_lead_rehearses_with_such_a_table(make_upserts: MakeUpserts) -> None:

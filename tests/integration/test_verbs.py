@@ -113,7 +113,7 @@ def test_a_worker_performs_verbs_by_http_for_who_has_the_token(operated: Operate
     assert perform("/pause") == f"sink {operated.fleet.name} is paused"
     operated.command("flush", status=2)
     assert "is paused, by HTTP at " in capsys.readouterr().err
-    assert "goes on; it was paused by HTTP" in str(perform("/resume"))
+    assert "goes on. It was paused by HTTP" in str(perform("/resume"))
     operated.produce(3)
     assert perform("/flush") == "asked for"
     operated.command("wait", "--caught-up")
@@ -143,7 +143,7 @@ def test_a_drained_coordinator_hands_over_and_ends_with_status_0(operated: Opera
     operated.command("switchover", status=2)
     assert "no other worker could" in capsys.readouterr().err
     operated.command("drain", "nobody", status=2)
-    assert f"there are: {follower.name}" in capsys.readouterr().err
+    assert f"There are: {follower.name}" in capsys.readouterr().err
 
 
 def test_a_wait_ends_when_all_is_committed_that_was_there_when_it_began(operated: Operated, capsys) -> None:

@@ -25,7 +25,7 @@ RECORDS = 300
 LANDED = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 OTHER = PROTOCOL + 1
 SENTENCE = re.compile(
-    rf"protocol version {OTHER}; this release reads version {PROTOCOL}\. Use the newer release, whose `sink version`"
+    rf"protocol version {OTHER}\. This release reads version {PROTOCOL}\. Use the newer release, whose `sink version`"
     rf" names protocol {OTHER}\..*`sink reset --forget --yes`: a tree is rebuilt from the table",
 )
 READERS = ("status", "status --json", "history", "history --json", "pause --no-wait", "resume", "flush", "switchover")

@@ -1,4 +1,4 @@
-"""A write whose tasks have too little memory fails; the next attempt buffers less, and lands."""
+"""A write whose tasks have too little memory fails. The next attempt buffers less, and lands."""
 
 from __future__ import annotations
 

@@ -19,6 +19,10 @@ def restores_since_ignored(patch: Patch) -> None:
     patch(ActiveTimeline, "has_other_restores", lambda *_: False)
 
 
+def restores_archived_at_once(patch: Patch) -> None:
+    patch(SimTable, "is_known_to_all_pending", lambda *_: True)
+
+
 def moments_ignored(patch: Patch) -> None:
     patch(ActiveTimeline, "newest_moment", "")
 

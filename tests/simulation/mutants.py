@@ -115,6 +115,7 @@ PAUSED = {"sink_pauses": 0.2, "operated": 0.0, "tampering": 0.0}
 FLUSHED = {"flushes": 0.5, "flush_only": True, "flush_size": 1000, "operated": 0.0, "tampering": 0.0}
 SWITCHED = {"switchovers": 0.3, "workers": 3, "operated": 0.0, "tampering": 0.0}
 RESTORING = {"planned_restores": 0.3, "foreign_commits": 0.5, "tampering": 0.0}
+RESTORED_AND_ARCHIVED = {**RESTORING, "savepoints": 1.0, "operated": 0.0}
 AHEAD_OF_TIME = {"clock_jumps": 0.3, "crashes": 0.2, "workers": 3}
 COMPACTED_AHEAD = {"clock_jumps": 0.3, "foreign_commits": 1.0, "workers": 3}
 PLANNED_ROLLBACKS = {"planned_rollbacks": 0.5, "write_seconds": 1.0}
@@ -293,6 +294,9 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("never drop a switchover", verbs.switchover_never_dropped, faults=SWITCHED),
     Mutant("begin and complete while a restore is pending", table.pending_restores_ignored, faults=RESTORING),
     Mutant("commit files from before a restore", table.restores_since_ignored, faults=RESTORING, first=31),
+    Mutant(
+        "archive a restore that is not known yet", table.restores_archived_at_once, 400, faults=RESTORED_AND_ARCHIVED
+    ),
     Mutant("begin before the newest completion", table.moments_ignored, faults=AHEAD_OF_TIME, first=5),
     Mutant("complete before its own time", table.requests_ignored, faults=AHEAD_OF_TIME, first=2),
     Mutant("complete before a compaction's time", table.plans_of_compactions_ignored, faults=COMPACTED_AHEAD),

@@ -350,9 +350,9 @@ class SimTable:
         self.savepoints.discard(requested)
 
     def archive(self, kept: int, beyond_savepoints: bool = True) -> int:
-        """Archives the oldest completed instants up to the last `kept`, and returns how many. What a savepoint keeps
-        stays, and what is later, unless `beyond_savepoints`. The newest completion stays on the active timeline: Hudi
-        keeps more instants there than clocks differ by."""
+        """Archives the oldest completed instants up to the last `kept`, and restores before them; returns how many
+        instants. What a savepoint keeps stays, and what is later, unless `beyond_savepoints`. The newest completion
+        stays on the active timeline: Hudi keeps more instants there than clocks differ by."""
         entries: list[Instant | SimInstant] = [*filter(lambda entry: entry.done, self._others), *self.active_commits()]
         done = sorted(entries, key=lambda entry: entry.requested)
         newest = max((entry.completed or "" for entry in done), default="")
@@ -370,7 +370,19 @@ class SimTable:
             else:
                 self._others.remove(entry)
                 self._archived_others.append(entry)
+            archived_until = entry.requested
+            self.restores = [
+                restore
+                for restore in self.restores
+                if not restore.completed
+                or restore.completed > archived_until
+                or not self.is_known_to_all_pending(restore)
+            ]
         return count
+
+    def is_known_to_all_pending(self, restore: Restore) -> bool:
+        """Whether each pending transaction was begun with this restore on the timeline: it may be archived then."""
+        return all(restore.requested in self.instants[name].known_restores for name in self.pending())
 
     def active_commits(self) -> list[SimInstant]:
         return [instant for instant in self.commits if not instant.is_archived]

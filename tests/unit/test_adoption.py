@@ -114,7 +114,7 @@ def test_several_streamers_of_one_table_write_a_map_and_all_of_it_counts():
     commit_offsets = streamer('{"a": "orders,0:120", "b": "payments,0:7"}')
     payments = TopicPartition("payments", 0)
     assert offsets_of(commit_offsets, ["orders", "payments"]) == {P0: 120, payments: 7}
-    with pytest.raises(ConfigError, match=r"offsets of orders, payments, but .* is orders; add payments"):
+    with pytest.raises(ConfigError, match=r"offsets of orders, payments, but .* is orders. Add payments"):
         offsets_of(commit_offsets, ["orders"])
 
 
@@ -127,7 +127,7 @@ def test_two_streamers_that_have_read_one_partition_are_not_guessed_about():
 def test_offsets_of_a_topic_that_is_not_configured_are_refused():
     with pytest.raises(ConfigError, match=r"offsets of payments, but kafka\.topic\.names is orders"):
         offsets_of(streamer("payments,0:1"), ["orders"])
-    with pytest.raises(ConfigError, match="offsets of payments, not of orders; leave --topic out"):
+    with pytest.raises(ConfigError, match=r"offsets of payments, not of orders\. Leave --topic out"):
         offsets_of(streamer("payments,0:1"), ["orders", "payments"], "orders")
 
 
@@ -219,7 +219,7 @@ def test_offsets_that_are_archived_count_too(table: OthersTable):
 
 def test_a_table_without_such_offsets_is_refused(table: OthersTable):
     table.commit_extra({})
-    with pytest.raises(ConfigError, match="there is nothing to adopt"):
+    with pytest.raises(ConfigError, match="There is nothing to adopt"):
         choose("table", read_foreign_offsets(str(table.path)))
 
 

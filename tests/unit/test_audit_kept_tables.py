@@ -14,7 +14,7 @@ from tests.mutations.old_tables import BROKEN, broken_log, has_log, unpack_broke
 FOUND = {
     "compaction-lost-updates": (FindingKind.FILE_UNSEEN, "was merged from 1 log files, and hides 3"),
     "compaction-lost-column": (FindingKind.COLUMNS, "column added of commit 20261127081131917"),
-    "clustering-lost-column": (FindingKind.COLUMNS, 'column number has type ["int", "null"] since commit'),
+    "clustering-lost-column": (FindingKind.COLUMNS, 'column number has type ["int", "null"] in commit'),
     "another-cluster": (FindingKind.CELL, "column kind: the table has 'wrong', the log 'right'"),
     "recreated-in-mid-read": (FindingKind.CELL, "column kind: the table has 'new', the log 'old'"),
     "late-files-after-clustering": (

@@ -64,7 +64,7 @@ def test_records_behind_an_open_kafka_transaction_are_waited_for_and_named(tmp_p
     target = target_of(cast(Log, log), sink, view)
     landed = {P0: state(10), P1: state(9)}
     assert (target.is_reached(landed), target.missing(landed)) == (False, 6)
-    assert target.waits_for(landed) == "; it waits for the end of open Kafka transactions: orders-0 (offset 10)"
+    assert target.waits_for(landed) == ". It waits for the end of open Kafka transactions: orders-0 (offset 10)"
     assert target.waits_for({P0: state(16), P1: state(9)}) == ""
     before = target_of(cast(Log, log), sink, view, at=1.0)
     assert before.is_reached({P0: state(16), P1: state(7)})
@@ -106,8 +106,8 @@ def test_a_reset_to_a_time_moves_the_topics_that_it_names() -> None:
         (["run", "--until-end", "--until", "2026-11-25"], "give one of --until-end and --until TIME"),
         (["run", "--until", "soon"], "--until 'soon' is not a time"),
         (["wait"], "say what to wait for"),
-        (["reset", "--to", "yesterday"], "is not a time; write .*, or one of earliest, latest, checkpoint"),
-        (["reset", "--to", "2999-01-01"], "lies in the future; --to latest"),
+        (["reset", "--to", "yesterday"], "is not a time. Write .*, or one of earliest, latest, checkpoint"),
+        (["reset", "--to", "2999-01-01"], "lies in the future. --to latest"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused_in_one_sentence(

@@ -46,7 +46,7 @@ def test_names_and_patterns_choose(fleet: Configuration) -> None:
 
 
 def test_a_name_that_no_sink_has_is_refused_with_those_there_are(fleet: Configuration) -> None:
-    with pytest.raises(ConfigError, match=r"--sink orders: no such sink in .*fleet\.yaml; there are eu-orders,"):
+    with pytest.raises(ConfigError, match=r"--sink orders: no such sink in .*fleet\.yaml. There are eu-orders,"):
         choose(fleet, ["us-people", "orders"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def test_a_broken_configuration_does_not_validate_and_all_reasons_are_told(capsy
     config.write_text("flush.sise: 1\ntransaction.interval.ms: soon\n")
     code, out, _ = run_sink(capsys, "validate", "--config", str(config))
     assert code == 1
-    assert "did you mean flush.size?" in out
+    assert "Did you mean flush.size?" in out
     assert "transaction.interval.ms ('soon') is not a duration" in out
 
 
@@ -96,9 +97,15 @@ def test_an_error_inside_a_command_has_its_exit_status(capsys, monkeypatch, erro
     def fails() -> dict[str, str]:
         raise error
 
-    monkeypatch.setattr(cli, "parts", fails)
+    monkeypatch.setattr(cli, "dependency_versions", fails)
     code, _, err = run_sink(capsys, "version")
     assert (code, err) == (status, printed)
+
+
+def test_a_defect_shows_its_traceback_and_has_not_the_status_for_no(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "dependency_versions", lambda: {}["missing"])
+    code, _, err = run_sink(capsys, "version")
+    assert (code, "KeyError: 'missing'" in err, "this is a defect of the sink" in err) == (2, True, True), err
 
 
 @pytest.mark.parametrize(
@@ -125,10 +132,13 @@ def test_a_worker_names_a_file_that_is_not_there():
     assert result.stderr.startswith("sink: /no/such.yaml: there is no such file")
 
 
-def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m sink.cli version | true"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
+def test_a_reader_that_goes_away_is_told_by_the_status_alone():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "sink.cli", "version"]
+    result = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write_end)
+    assert (result.returncode, result.stderr) == (cli.EXIT_PIPE_CLOSED, "")
 
 
 @pytest.fixture

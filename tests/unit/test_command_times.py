@@ -26,7 +26,7 @@ def test_a_time_without_a_zone_is_utc(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "1970-01-01T00:00+01:00", "0026-11-25"])
 def test_a_time_before_kafkas_first_is_refused_for_kafka_takes_it_for_the_end(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--to .* lies before 1970, where Kafka's times begin; correct the year"):
+    with pytest.raises(ConfigError, match=r"--to .* lies before 1970, where Kafka's times begin. Correct the year"):
         parse_log_time("--to", text)
     assert parse_time("--since", text).timestamp() < 0, "a record without a timestamp has -1"
 
@@ -45,5 +45,5 @@ def test_a_time_before_kafkas_first_is_refused_for_kafka_takes_it_for_the_end(te
     ],
 )
 def test_what_is_no_time_is_refused_with_one_that_is(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--until .* is not a time; write 2026-11-25T14:30:00Z"):
+    with pytest.raises(ConfigError, match=r"--until .* is not a time. Write 2026-11-25T14:30:00Z"):
         parse_time("--until", text)

@@ -69,7 +69,7 @@ def test_a_timeline_that_cannot_be_read_whole_is_refused(
     archive_first(table)
     damage(table.timeline)
     files = open_table(str(table.path))
-    with pytest.raises(TableError, match=f"the timeline cannot be read whole .*{named}.*; see `sink audit`"):
+    with pytest.raises(TableError, match=f"the timeline cannot be read whole .*{named}.*. See `sink audit`"):
         list(read_commits(files, active_names(files)))
 
 

@@ -244,18 +244,18 @@ hdfs.url: hdfs://namenode
 """,
     )
     for sentence in (
-        "line 2: 'zookeeper.conect' is not a setting; did you mean zookeeper.connect?",
+        "line 2: 'zookeeper.conect' is not a setting. Did you mean zookeeper.connect?",
         "line 3: kafka.bootstrap.servers ('broker') is not a list of host:port",
         "line 4: kafka.isolation.level is refused: records of aborted transactions would reach the table",
         "line 5: target.base.path ('lake/orders') is relative",
         "line 6: target.table.name ('a/b') may only contain",
-        "line 7: transaction.interval.ms ('0') is too small; the least is 10",
-        "line 8: errors.tolerance ('some') is not one of its values; use none or all",
+        "line 7: transaction.interval.ms ('0') is too small. The least is 10",
+        "line 8: errors.tolerance ('some') is not one of its values. Use none or all",
         "line 9: file.max.bytes ('big') is not a size",
-        "line 10: hdfs.url belongs to the Confluent HDFS sink; use target.base.path",
-        "line 11: 'flush.sise' is not a setting; did you mean flush.size?",
-        "environment variable SINK_LOG_LEVEL: log.level ('loud') is not one of its values; use debug, info",
-        "kafka.topic.names is missing; set it",
+        "line 10: hdfs.url belongs to the Confluent HDFS sink. Use target.base.path",
+        "line 11: 'flush.sise' is not a setting. Did you mean flush.size?",
+        "environment variable SINK_LOG_LEVEL: log.level ('loud') is not one of its values. Use debug, info",
+        "kafka.topic.names is missing. Set it",
         "one of schema.ddl, schema.file and schema.subject describes the records, but none is set",
         "for 13 reasons",
     ):
@@ -269,30 +269,30 @@ hdfs.url: hdfs://namenode
     [
         ("flush.size: 1\nflush.size: 2\n", "line 9: flush.size was already set at"),
         ("topics: x\n", "line 8: topics is the same setting as kafka.topic.names"),
-        ("flush:\n  size: {a: 1}\n", "'flush.size.a' is not a setting; did you mean flush.size?"),
+        ("flush:\n  size: {a: 1}\n", "'flush.size.a' is not a setting. Did you mean flush.size?"),
         ("flush.size: [1, 2]\n", "flush.size ('1,2') is a list, but one value is expected"),
-        ("flush.size:\n", "flush.size ('') has no value; give it one or remove it"),
+        ("flush.size:\n", "flush.size ('') has no value. Give it one or remove it"),
         ("flush.size: 1e6\n", "is not a whole number"),
-        ("flush.size: -1\n", "is too small; the least is 1"),
+        ("flush.size: -1\n", "is too small. The least is 1"),
         ("flush.size: !!binary aGk=\n", "has the tag"),
-        ("kafka.topic.name: x\n", "'kafka.topic.name' is not a setting; did you mean kafka.topic.names?"),
-        ("kafka.securty.protocol: SSL\n", "did you mean kafka.security.protocol?"),
+        ("kafka.topic.name: x\n", "'kafka.topic.name' is not a setting. Did you mean kafka.topic.names?"),
+        ("kafka.securty.protocol: SSL\n", "Did you mean kafka.security.protocol?"),
         ("partition.field.name: day, day\n", "names day more than once"),
         ("partition.field.name: day-x\n", "names 'day-x', which cannot be a field"),
-        ("metrics.port: 70000\n", "is too large; the most is 65535"),
-        ("zookeeper.digest.username: sink\n", "zookeeper.digest.password go together; set both"),
+        ("metrics.port: 70000\n", "is too large. The most is 65535"),
+        ("zookeeper.digest.username: sink\n", "zookeeper.digest.password go together. Set both"),
         ("zookeeper.acl: creator\n", "zookeeper.acl=creator needs a creator"),
         ("zookeeper.ssl.ca.location: no.pem\n", "no.pem, which cannot be read"),
-        ("zookeeper.ssl.key.location: sink.yaml\n", "zookeeper.ssl.key.location go together; set both"),
+        ("zookeeper.ssl.key.location: sink.yaml\n", "zookeeper.ssl.key.location go together. Set both"),
         ("zookeeper.root: sink\n", "is not a znode path"),
         ("schema.file: no.ddl\n", "which cannot be read"),
-        ("write.engine: java\n", "use arrow or hudi"),
+        ("write.engine: java\n", "Use arrow or hudi"),
         ("- a\n", "is not valid YAML"),
         ("a: 'b\n", "is not valid YAML"),
         ("a: [b\n", "is not valid YAML (expected ',' or ']', but got '<stream end>')"),
         ("a:\n\tb: c\n", r"is not valid YAML (found character '\t' that cannot start any token)"),
         ("a: *secret\n", "is not valid YAML (found undefined alias ...)"),
-        ("spark.master: locl[2]\n", "spark.master ('locl[2]') is not a master of Spark; write it like local[2]"),
+        ("spark.master: locl[2]\n", "spark.master ('locl[2]') is not a master of Spark. Write it like local[2]"),
         ("a: &x [*x]\n", "is a list of something else"),
         ("a: &x {b: *x}\n", "is nested too deeply"),
         ("sink.name: ../orders\n", "may only contain"),
@@ -300,15 +300,15 @@ hdfs.url: hdfs://namenode
         ("kafka.ssl.truststore.location: /a.jks\n", "kafka.ssl.ca.location (PEM)"),
         (
             "kafka.ssl.truststore.type: PEM\nkafka.ssl.truststore.location: /no/such.pem\n",
-            "line 9: kafka.ssl.truststore.location names a file that does not exist; check the path",
+            "line 9: kafka.ssl.truststore.location names a file that does not exist. Check the path",
         ),
         ("hoodie.populate.meta.fields: maybe\n", "hoodie.populate.meta.fields is neither true nor false"),
         (
             "hoodie.parquet.compression.codec: zstdd\n",
-            "hoodie.parquet.compression.codec is not one of its values; use zstd, snappy, gzip, lz4, uncompressed",
+            "hoodie.parquet.compression.codec is not one of its values. Use zstd, snappy, gzip, lz4, uncompressed",
         ),
         ("kafka.enable.auto.commit: true\n", "kafka.enable.auto.commit is refused"),
-        ("zookeeper.root: /a//b\n", "zookeeper.root ('/a//b') is not a znode path; write it like /sink"),
+        ("zookeeper.root: /a//b\n", "zookeeper.root ('/a//b') is not a znode path. Write it like /sink"),
         (
             "kafka.ssl.ca.location: /no/such.pem\n",
             "line 8: kafka.ssl.ca.location names a file that does not exist",
@@ -324,7 +324,7 @@ def test_a_mistake_is_named_with_its_remedy(refusal, extra, expected):
 
 def test_both_kinds_of_schema_at_once_are_refused(write, refusal):
     write("id BIGINT", "a.ddl")
-    assert "schema.ddl and schema.file are set; set one" in refusal("schema.file: a.ddl\n")
+    assert "schema.ddl and schema.file are set. Set one" in refusal("schema.file: a.ddl\n")
 
 
 def test_a_schema_file_lies_beside_the_configuration(write, settings_with, tmp_path):

@@ -63,7 +63,7 @@ def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        ({"value.format": "xml", **DDL}, "use json, json-confluent, avro,"),
+        ({"value.format": "xml", **DDL}, "Use json, json-confluent, avro,"),
         ({"value.format": "avro-confluent", **DDL}, "asks for schema.registry.url"),
         ({**REGISTRY, **DDL}, "value.format=json has no use for schema.registry.url"),
         ({"value.format": "avro", **DDL}, "needs the schema of the values: set value.schema.file"),
@@ -75,12 +75,12 @@ def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[
         ({"value.message": "a.B", **DDL}, "value.format=json has no use for value.message"),
         ({"value.schema.file": "r.avsc", **DDL}, "value.format=json has no use for value.schema.file"),
         ({"value.format": "avro", "value.schema.file": "none.avsc", **DDL}, "which cannot be read"),
-        ({}, "none is set; set one"),
-        ({"value.format": "string", "schema.ddl": "a INT", "schema.file": "r.avsc"}, "schema.file are set; set one"),
+        ({}, "none is set. Set one"),
+        ({"value.format": "string", "schema.ddl": "a INT", "schema.file": "r.avsc"}, "schema.file are set. Set one"),
         ({"value.format": "avro-confluent", "schema.registry.url": "ftp://x", **DDL}, "like http://registry-1:8081"),
         (
             {"value.format": "avro-confluent", "schema.registry.url": "http://me:secret@x", **DDL},
-            "carries a login; give it through schema.registry.basic.auth.user.info",
+            "carries a login. Give it through schema.registry.basic.auth.user.info",
         ),
         (
             {
@@ -89,9 +89,9 @@ def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[
                 **REGISTRY,
                 **DDL,
             },
-            "go together; set both",
+            "go together. Set both",
         ),
-        ({"value.converter": "io.confluent.connect.avro.AvroConverter", **DDL}, "use value.format, like avro-"),
+        ({"value.converter": "io.confluent.connect.avro.AvroConverter", **DDL}, "Use value.format, like avro-"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_sentence(

@@ -156,9 +156,9 @@ def test_translated_secrets_stay_hidden():
         ({"sasl.mechanism": "PLAIN", "security.protocol": "SASL_SSL"}, "needs credentials for PLAIN"),
         ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is missing"),
         ({"ssl.keystore.location": "/k.jks"}, "of type JKS is read by Java's client only"),
-        ({"ssl.certificate.pem": "x"}, "a client certificate needs both"),
+        ({"ssl.certificate.pem": "x"}, "A client certificate needs both"),
         ({"sasl.kerberos.keytab": "/no/such"}, "kafka.sasl.kerberos.keytab names a file that does not exist"),
-        ({"securiti.protocol": "SSL"}, "did you mean kafka.security.protocol?"),
+        ({"securiti.protocol": "SSL"}, "Did you mean kafka.security.protocol?"),
     ],
 )
 def test_what_librdkafka_cannot_be_told_is_said(settings: dict[str, str], reason: str):

@@ -87,14 +87,14 @@ def refusal_of(tmp_path: Path, line: str) -> str:
 )
 def test_a_slip_of_the_pen_is_refused_with_the_name_that_was_meant(tmp_path: Path, written: str, meant: str):
     error_text = refusal_of(tmp_path, f"{written}: x\n")
-    assert f"did you mean {meant}?" in error_text
+    assert f"Did you mean {meant}?" in error_text
     assert "line 8" in error_text
     assert len(error_text.splitlines()) == 1
 
 
 @pytest.mark.parametrize("written", ["kafka.topics", "kafka.topic"])
 def test_topics_under_another_name_are_refused_with_the_right_one(tmp_path: Path, written: str):
-    assert f"{written} is not a setting of Kafka's clients; use kafka.topic.names" in refusal_of(
+    assert f"{written} is not a setting of Kafka's clients. Use kafka.topic.names" in refusal_of(
         tmp_path, f"{written}: x\n"
     )
 

@@ -101,11 +101,11 @@ def test_all_that_is_wrong_is_named_at_once(settings_with):
 @pytest.mark.parametrize(
     ("differing", "expected"),
     [
-        ({"hoodie.table.version": "8"}, "the table's version: 8; the settings ask for 9"),
-        ({"hoodie.table.version": "10"}, "the table's version: 10; the settings ask for 9"),
-        ({"hoodie.populate.meta.fields": "false"}, "the table's meta columns: false; the settings ask for true"),
-        ({"hoodie.table.recordkey.fields": "id"}, "the table's record key: id; the settings ask for _kafka_topic"),
-        ({"sink.bucket.index.num.buckets": "8"}, "the table's buckets: 8; the settings ask for none (index.type"),
+        ({"hoodie.table.version": "8"}, "the table's version: 8. The settings ask for 9"),
+        ({"hoodie.table.version": "10"}, "the table's version: 10. The settings ask for 9"),
+        ({"hoodie.populate.meta.fields": "false"}, "the table's meta columns: false. The settings ask for true"),
+        ({"hoodie.table.recordkey.fields": "id"}, "the table's record key: id. The settings ask for _kafka_topic"),
+        ({"sink.bucket.index.num.buckets": "8"}, "the table's buckets: 8. The settings ask for none (index.type"),
     ],
 )
 def test_a_table_that_differs_is_refused_with_both_sides_named(settings_with, differing: dict[str, str], expected: str):
@@ -159,7 +159,7 @@ def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(s
         settings, _ = settings_with(**UPSERTS, **time, **change)
         assert list(schema_conflicts(settings.table, properties)) == []
         (sentence,) = schema_conflicts(settings.table, properties | noted)
-        assert sentence.startswith("the table's partitions by time: _kafka_timestamp, daily, UTC; the settings ask")
+        assert sentence.startswith("the table's partitions by time: _kafka_timestamp, daily, UTC. The settings ask")
     settings, _ = settings_with(**UPSERTS, **time, time__unit="ms")
     assert list(schema_conflicts(settings.table, properties | noted)) == [], "numbers in a TIMESTAMP move no row"
     buckets = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
@@ -167,15 +167,15 @@ def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(s
     noted = {name: placement.value for name, placement in placements(hashed.table).items()}
     settings, _ = settings_with(**UPSERTS, **buckets)
     conflicts = list(schema_conflicts(settings.table, PROPERTIES | noted))
-    assert any(sentence.startswith("the table's bucket hash field: kind; the settings ask") for sentence in conflicts)
+    assert any(sentence.startswith("the table's bucket hash field: kind. The settings ask") for sentence in conflicts)
 
 
 @pytest.mark.parametrize(
     ("differing", "expected"),
     [
-        ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "the table's merge mode: COMMIT_TIME_ORDERING; the"),
-        ({"hoodie.record.merge.mode": "CUSTOM"}, "the table's merge mode: CUSTOM; the settings ask for EVENT_TIME"),
-        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "the table's partial updates: IGNORE_DEFAULTS; the"),
+        ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "the table's merge mode: COMMIT_TIME_ORDERING. The"),
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "the table's merge mode: CUSTOM. The settings ask for EVENT_TIME"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "the table's partial updates: IGNORE_DEFAULTS. The"),
     ],
 )
 def test_a_table_that_merges_otherwise_is_not_upserted(settings_with, differing: dict[str, str], expected: str):
@@ -195,7 +195,7 @@ def test_a_table_that_a_sink_upserts_gets_no_second_row_of_a_key(settings_with, 
     settings, _ = settings_with(write__operation=operation)
     assert list(schema_conflicts(settings.table, PROPERTIES)) == []
     (sentence,) = schema_conflicts(settings.table, PROPERTIES | {BUCKETS: ""})
-    assert f"write.operation={operation} would give keys a second row" in sentence
+    assert f"write.operation={operation} keys would get a second row" in sentence
 
 
 def test_a_table_has_one_lock_for_all_its_sinks(settings_with):
@@ -204,7 +204,7 @@ def test_a_table_has_one_lock_for_all_its_sinks(settings_with):
     assert list(schema_conflicts(elsewhere.table, PROPERTIES | noted)) == []
     settings, _ = settings_with()
     (sentence,) = schema_conflicts(settings.table, PROPERTIES | noted)
-    assert sentence.startswith("the table's lock: /hudi/elsewhere; the settings ask for /hudi/orders")
+    assert sentence.startswith("the table's lock: /hudi/elsewhere. The settings ask for /hudi/orders")
 
 
 INDEXED = "hoodie.table.metadata.partitions"
@@ -221,11 +221,11 @@ def test_indexes_that_hudi_fails_to_update_for_it_are_named():
     by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "true"}}}})
     conflict = index_conflict({INDEXED: "files,record_index"}, by_partition)
     assert conflict is not None
-    assert conflict.startswith("the table's index: record_index, by partition; ")
+    assert conflict.startswith("the table's index: record_index, by partition. ")
     assert index_conflict({INDEXED: "files"}, by_partition) is None
     conflict = index_conflict({INDEXED: "files,expr_index_hour"}, "")
     assert conflict is not None
-    assert conflict.startswith("the table's index: expr_index_hour; ")
+    assert conflict.startswith("the table's index: expr_index_hour. ")
 
 
 def test_encoding_of_partition_names_belongs_to_the_table(settings_with):
@@ -238,7 +238,7 @@ def test_encoding_of_partition_names_belongs_to_the_table(settings_with):
     (sentence,) = schema_conflicts(
         settings.table, partitioned | {"hoodie.datasource.write.partitionpath.urlencode": "true"}
     )
-    assert sentence.startswith("the table's encoded partitions: true; the settings ask for false")
+    assert sentence.startswith("the table's encoded partitions: true. The settings ask for false")
 
 
 def test_columns_that_differ_are_all_named(settings_with):
@@ -320,7 +320,7 @@ def test_a_table_that_deletes_by_a_column_of_its_own_is_only_appended_to(setting
     assert list(schema_conflicts(appending.table, PROPERTIES | deleting)) == []
     inserting, _ = settings_with(write__operation="insert")
     (sentence,) = schema_conflicts(inserting.table, PROPERTIES | deleting)
-    assert "hoodie.payload.delete.field: op; rows of the sink would be deleted or merged by it" in sentence
+    assert "hoodie.payload.delete.field: op. Rows of the sink would be deleted or merged by it" in sentence
 
 
 def test_a_table_with_the_operation_of_each_record_is_not_taken_over(settings_with):

@@ -228,7 +228,7 @@ def test_events_that_cannot_take_effect_are_bad_records(
     ("more", "reason"),
     [
         ({"value__format": "string", "schema__ddl": "value string"}, "value.envelope=debezium is JSON"),
-        ({"ordering__field__name": "at", "debezium__ordering": "lsn"}, "keep one"),
+        ({"ordering__field__name": "at", "debezium__ordering": "lsn"}, "Keep one"),
         ({"write__operation": "append"}, "is for write.operation=upsert"),
     ],
 )

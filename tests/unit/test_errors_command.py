@@ -45,9 +45,9 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
         (["errors", "--since", "x", "--config", "CONFIG"], "--since 'x' is not a time"),
         (
             ["errors", "--offset", "5", "-c", "CONFIG", "replay", "-c", "CONFIG", "--yes"],
-            "sink errors: --config, --offset before replay would change nothing; write them after replay",
+            "sink errors: --config, --offset before replay would change nothing. Write them after replay",
         ),
-        (["errors", "--config", "CONFIG"], "orders_errors: there is no errors table; no bad record has been found yet"),
+        (["errors", "--config", "CONFIG"], "orders_errors: there is no errors table. No bad record has been found yet"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(config: str, capsys, arguments: list[str], sentence: str) -> None:

@@ -35,7 +35,7 @@ def test_a_table_that_was_moved_with_its_errors_table_goes_on() -> None:
 @pytest.mark.parametrize(
     ("lock", "name", "place", "sentence"),
     [
-        ("another", "orders", HERE, "the lock of this fleet is another, so that the two would not wait"),
+        ("another", "orders", HERE, "The lock of this fleet is another, so that the two would not wait"),
         (None, "bills", HERE, "this ZooKeeper has none.*start one of its sinks first: orders"),
         (None, "orders", SinkPlace(HERE.znode, "/tables/copy"), "this ZooKeeper has none"),
         (

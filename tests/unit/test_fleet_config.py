@@ -118,7 +118,7 @@ def test_a_sink_that_sets_what_the_process_has_once_is_refused(refusal, setting)
     key = setting.partition(":")[0]
     assert "\n" not in message
     assert (
-        f"line 16 (sink eu.customers): {key} belongs to the whole process; move it to what all sinks share" in message
+        f"line 16 (sink eu.customers): {key} belongs to the whole process. Move it to what all sinks share" in message
     )
 
 
@@ -144,8 +144,8 @@ sinks:
     lines = message.splitlines()[1:]
     assert any("line 6: flush.size ('many')" in line for line in lines)
     assert any("line 8 (sink a): target.base.path ('lake/a') is relative" in line for line in lines)
-    assert any("line 9 (sink b): 'flsh.size' is not a setting; did you mean flush.size?" in line for line in lines)
-    assert any("fleet.yaml (sink c): target.base.path is missing; set it" in line for line in lines)
+    assert any("line 9 (sink b): 'flsh.size' is not a setting. Did you mean flush.size?" in line for line in lines)
+    assert any("fleet.yaml (sink c): target.base.path is missing. Set it" in line for line in lines)
     assert any("line 11: sinks: d holds no settings" in line for line in lines)
     assert len(lines) == 5
 
@@ -195,7 +195,7 @@ def test_the_topic_stands_in_shared_settings(write):
 
 def test_the_topic_cannot_stand_for_several(write, refusal):
     content = f"{SHARED}\ntarget.base.path: /lake/{{topic}}\nsinks: {{a: {{topics: 'orders, people'}}}}"
-    assert "target.base.path has {topic}, and the sink reads several; name one, or write kafka.topic.regex" in refusal(
+    assert "target.base.path has {topic}, and the sink reads several. Name one, or write kafka.topic.regex" in refusal(
         content
     )
     alone = f"{MINIMAL}\nsink.name: of-{{topic}}\n"
@@ -221,19 +221,19 @@ def test_a_worker_hosts_the_sinks_that_it_names(write, refusal):
     assert len(load_configuration(write(TWO), {}).hosted) == 2
     for named in ("order", "nobody?"):
         message = refusal(TWO, environ={"SINK_WORKER_SINKS": f"eu.*,{named}"})
-        assert f"worker.sinks: no sink is called {named}; there are orders, eu.customers" in message
+        assert f"worker.sinks: no sink is called {named}. There are orders, eu.customers" in message
 
 
 def test_a_directory_without_what_is_shared_is_refused(write, tmp_path):
     write(MINIMAL, "orders.yaml")
-    with pytest.raises(ConfigError, match=r"has no fleet\.yaml; put what all sinks share into one such file"):
+    with pytest.raises(ConfigError, match=r"has no fleet\.yaml. Put what all sinks share into one such file"):
         load_configuration(tmp_path, {})
 
 
 def test_sinks_stand_in_the_shared_file_of_a_directory_only(write, tmp_path):
     write(TWO)
     write("topics: x\ntarget.base.path: /lake/x\nsinks: {y: {topics: y}}\n", "x.yaml")
-    with pytest.raises(ConfigError, match=r"x\.yaml, line 3 \(sink y\): sinks stands in fleet\.yaml only; move it"):
+    with pytest.raises(ConfigError, match=r"x\.yaml, line 3 \(sink y\): sinks stands in fleet\.yaml only. Move it"):
         load_configuration(tmp_path, {})
     write("topics: x\ntarget.base.path: /lake/x\n", "x.yaml")
     assert [settings.name for settings in load_configuration(tmp_path, {}).sinks] == ["orders", "eu.customers", "x"]
@@ -263,7 +263,7 @@ def test_a_fleet_shows_no_secret(write):
 
 def test_a_topic_is_named_or_matched_but_not_both(refusal):
     message = refusal(f"{MINIMAL}\nkafka.topic.regex: ord.*\n", "sink.yaml")
-    assert "kafka.topic.names and kafka.topic.regex both say which topics land; keep one" in message
+    assert "kafka.topic.names and kafka.topic.regex both say which topics land. Keep one" in message
 
 
 def test_flags_before_an_expression_are_for_all_of_it(write):

@@ -113,7 +113,7 @@ def test_a_null_value_with_a_header_is_a_tombstone(registered: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\x02" + bytes(16), "its first byte is 2; a schema registry's header begins with 0 or 1"),
+        (b"\x02" + bytes(16), "its first byte is 2. A schema registry's header begins with 0 or 1"),
         (b"\x01" + bytes(16), "the schema with id 00000000-0000-0000-0000-000000000000 cannot be used"),
         (b"\x01" + bytes(7), "it ends in the middle of a field"),
     ],

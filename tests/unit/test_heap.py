@@ -35,7 +35,7 @@ def test_a_heap_that_is_too_small_is_refused_with_the_figure_and_what_to_do() ->
     needed = least_heap(200) // MIB
     with pytest.raises(ConfigError, match=f"spark.driver.memory: 768m is too little: 200 sinks need {needed}m"):
         require_room("768m", 200)
-    assert require_room(f"{needed}m", 200) == f"spark.driver.memory is {needed}m; 200 sinks need {needed}m"
+    assert require_room(f"{needed}m", 200) == f"spark.driver.memory is {needed}m: 200 sinks need {needed}m"
 
 
 @pytest.mark.parametrize(("sinks", "size"), [(1, "512m"), (3, "768m"), (3, "1g"), (30, "1g")])
@@ -74,6 +74,6 @@ def test_the_heap_of_a_clusters_driver_is_the_clusters_matter(tmp_path: Path) ->
     common = {"zookeeper.connect": "z:1", "kafka.bootstrap.servers": "k:1", "schema.ddl": "id BIGINT"}
     sinks = {name: {"kafka.topic.names": name, "target.base.path": str(tmp_path / name)} for name in ("a", "b")}
     config = tmp_path / "fleet.yaml"
-    for master, sentence in (("local[2]", "spark.driver.memory is 1g; 2 sinks need 456m"), ("spark://s:7077", "")):
+    for master, sentence in (("local[2]", "spark.driver.memory is 1g: 2 sinks need 456m"), ("spark://s:7077", "")):
         config.write_text(yaml.safe_dump({**common, "spark.master": master, "sinks": sinks}))
         assert heap_room(load_configuration(config)) == sentence

@@ -27,13 +27,13 @@ def test_a_question_after_a_pause_waits_for_a_new_reading(watch: FleetWatch) -> 
     watch.last_reading()
     time.sleep(1.2 * IDLE_SECONDS)
     asked_at = time.monotonic()
-    assert watch.last_reading().read_at >= asked_at
+    assert watch.last_reading().complete_at >= asked_at
 
 
 def test_questions_after_a_pause_wait_together_for_a_reading_that_does_not_come(
     watch: FleetWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(fleet, "FIRST_WAIT_SECONDS", 0.2)
     monkeypatch.setattr(FleetWatch, "_read_all", lambda _watch: time.sleep(5))
     asked_at = time.monotonic()
     for _ in range(20):

@@ -98,7 +98,7 @@ def test_the_coordinator_is_asked_of_one_sink_or_of_any(served: Served) -> None:
     unknown = served.client.ask("/coordinator?sink=nowhere")
     assert (unknown.status, unknown.json["error"]) == (
         404,
-        "this worker hosts no sink 'nowhere'; it hosts: clicks, orders",
+        "this worker hosts no sink 'nowhere'. It hosts: clicks, orders.",
     )
 
 

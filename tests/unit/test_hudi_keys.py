@@ -64,7 +64,7 @@ def test_every_name_that_is_refused_stops_a_configuration_at_once_and_says_why(t
     lines = message.splitlines()
     for name in names:
         [line] = (line for line in lines if f" {name} is refused: " in line)
-        assert f"{KEYS[name].sentence}; remove it" in line
+        assert f"{KEYS[name].sentence}. Remove it" in line
         assert ("set it to" in line) == bool(KEYS[name].values)
 
 
@@ -94,7 +94,7 @@ def test_the_values_that_were_tried_are_accepted_together(tmp_path: Path) -> Non
         ("hoodie.client.heartbeat.interval_in_ms: 1", "is not a whole number from 1000 to 600000"),
         ("hoodie.index.bloom.fpp: 1", "is not a number from 0.000000000001 to 0.5"),
         ("hoodie.index.bloom.fpp: nan", "is not a number from 0.000000000001 to 0.5"),
-        ("hoodie.clean.policy: NONSENSE", "is not one of its values; use KEEP_LATEST_COMMITS, KEEP_LATEST_FILE"),
+        ("hoodie.clean.policy: NONSENSE", "is not one of its values. Use KEEP_LATEST_COMMITS, KEEP_LATEST_FILE"),
         ("hoodie.parquet.dictionary.enabled: maybe", "is neither true nor false"),
         ("hoodie.write.lock.zookeeper.base_path: locks", "is not a znode path"),
         ("hoodie.write.lock.zookeeper.lock_key: a/b", "is not a name without slashes"),
@@ -154,7 +154,7 @@ def test_a_refused_name_is_refused_whichever_way_it_comes(tmp_path: Path, way: s
 @pytest.mark.parametrize("name", ["spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"])
 def test_a_jvm_stays_in_utc(tmp_path: Path, name: str) -> None:
     settings_with(tmp_path, f"{name}: -Xss4m -Duser.timezone=UTC\n")
-    assert "remove -Duser.timezone" in refusal_of(tmp_path, f"{name}: -Xss4m -Duser.timezone=Europe/Berlin\n")
+    assert "Remove -Duser.timezone" in refusal_of(tmp_path, f"{name}: -Xss4m -Duser.timezone=Europe/Berlin\n")
 
 
 def test_settings_that_were_changed_after_they_were_loaded_come_into_no_options(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_name_that_hudi_does_not_know_is_passed_on_with_a_note(tmp_path: Path)
 @pytest.mark.parametrize("name", [name for name in REFUSED if len(name) > 14 and name[-1] != "*"][::7])
 def test_a_name_two_letters_from_one_of_hudis_is_refused_with_that(tmp_path: Path, name: str) -> None:
     slip = f"{name[:-1]}qx"
-    assert f"did you mean {mistaken_for(slip)}?" in refusal_of(tmp_path, f"{slip}: x\n")
+    assert f"Did you mean {mistaken_for(slip)}?" in refusal_of(tmp_path, f"{slip}: x\n")
     assert mistaken_for(name) is None
 
 

@@ -73,7 +73,7 @@ def test_a_store_that_fails_an_audit_is_unavailable(table: HandmadeTable) -> Non
     timeline = table.path / ".hoodie" / "timeline"
     timeline.rename(timeline.with_name("aside"))
     timeline.write_text("a file, where a directory was")
-    with pytest.raises(TryAgain, match=f"{table.path} cannot be read: .*; try again"):
+    with pytest.raises(TryAgain, match=f"{table.path} cannot be read: .*. Try again"):
         table.audit()
 
 

@@ -307,12 +307,12 @@ def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told()
     )
     assert ddl == "id BIGINT NOT NULL,\nat TIMESTAMP,\ntheirs STRING NOT NULL,\nmisplaced STRING NOT NULL"
     assert [str(warning) for warning in warnings] == [
-        "left out: choice: the union [int, bytes] cannot be a column; one type beside null, numbers, or texts and"
-        " numbers can",
+        "left out: choice: the union [int, bytes] cannot be a column. One type beside null, numbers, or texts and"
+        " numbers can.",
         "left out: nothing: it is always null",
         "left out: next: shop.Order contains itself, which no column can",
-        "left out: span: Avro's duration (months, days and milliseconds) cannot be a column; schema.ddl can have it as"
-        " BINARY",
+        "left out: span: Avro's duration (months, days and milliseconds) cannot be a column. In schema.ddl it can be"
+        " BINARY.",
     ]
 
 
@@ -488,7 +488,7 @@ def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tm
     [
         ("", ("--topic", "payments"), "--topic payments is not among the sink's topics (orders)"),
         ("", ("--output", "."), "is a directory"),
-        ("", ("--output", "there.ddl"), "there.ddl exists already; name another file, or replace it with --force"),
+        ("", ("--output", "there.ddl"), "there.ddl exists already. Name another file, or replace it with --force"),
         ("", ("--output", "not/there/x.ddl"), "is not a directory"),
         ("value.format: bytes\n", (), "value.format=bytes: there is nothing to infer"),
     ],

@@ -287,7 +287,7 @@ def test_what_a_schema_within_it_refers_to_is_looked_up_from_there() -> None:
         ("{", "it is not a JSON Schema: Expecting"),
         ('{"type": "wide"}', "it is not a JSON Schema: 'wide' is not valid"),
         ('{"properties": []}', "it is not a JSON Schema: \\[\\] is not of type 'object'"),
-        ('{"type": "string"}', "its type is string; only the properties of an object"),
+        ('{"type": "string"}', "its type is string. Only the properties of an object"),
         ("true", "it has no type"),
         ('{"type": "object"}', "an object without properties"),
     ],

@@ -143,7 +143,7 @@ def test_a_range_is_read_from_its_anchor_and_behind_what_is_still_open_from_some
 
 
 def test_a_log_that_changed_behind_the_marker_of_an_open_range_is_found() -> None:
-    """Offset 29 is a producer's marker, before and after; the record before it is another one."""
+    """Offset 29 is a producer's marker, before and after. The record before it is another one."""
     behind = OpenRange(30, 40, 6, 10, 0, 100)
     (task,) = write_tasks.group_into_tasks(
         [(P0, PartitionState("id", 0, 10, 0, (OpenRange(10, 30, 5, 10, 0, 100), behind)), behind)]

@@ -81,7 +81,7 @@ def test_a_value_without_a_header_does_not_show_its_first_byte() -> None:
     values = Cursors(pa.array([CANARY.encode()], pa.binary()))
     with quoting(Quotes.LENGTHS):
         schema_ids(values, np.arange(1))
-    begins = "its first byte is neither 0 nor 1; a schema registry's header begins with 0 or 1"
+    begins = "its first byte is neither 0 nor 1. A schema registry's header begins with 0 or 1"
     assert [reason.startswith(begins) for reason in values.reasons.values()] == [True]
 
 

@@ -124,7 +124,7 @@ def test_a_batch_has_records_of_one_topic() -> None:
 @pytest.mark.parametrize("offset", [4, 10, 14, 25])
 def test_a_record_of_no_slice_is_refused(offset: int) -> None:
     index = SliceIndex([Slice("t", 0, 5, 10, "id", 0), Slice("t", 0, 15, 25, "id", 0)])
-    with pytest.raises(SinkError, match=r"t-0: the reader returned offsets from .* outside slices"):
+    with pytest.raises(SinkError, match=r"t-0: the reader returned offsets outside its slices"):
         list(index.parts("t", 0, np.array([offset], np.int64)))
 
 

@@ -209,7 +209,7 @@ def test_waiting_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> 
     warnings = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(warnings) == 1
     assert stub.url in warnings[0]
-    assert "asking again in" in warnings[0]
+    assert "Asking again in" in warnings[0]
 
 
 # Final answers
@@ -248,7 +248,7 @@ def test_a_refused_login_is_told_at_once_with_the_setting(status: int) -> None:
 def test_a_kind_that_nobody_can_decode_is_refused() -> None:
     with (
         StubRegistry(always(RegistryResponse(200, {"schema": "<xs/>", "schemaType": "XSD"}))) as stub,
-        pytest.raises(ConfigError, match="schema id 7 is of kind XSD; only AVRO, JSON, PROTOBUF"),
+        pytest.raises(ConfigError, match=r"schema id 7 is of kind XSD\. Only AVRO, JSON, PROTOBUF"),
     ):
         Registry(access(stub.url, patience=PATIENT)).schema(7)
 
@@ -457,7 +457,7 @@ def test_protobuf_comes_as_a_descriptor_from_a_registry_that_can() -> None:
         (access("http://"), "not an http"),
         (access("http://a:1", basic_auth_user_inf="a:b"), "basic.auth.user.inf"),
         (access("http://a:1", basic_auth_user_info="nocolon"), "username"),
-        (access("http://a:b@a:1", basic_auth_user_info="a:b"), "keep one of them"),
+        (access("http://a:b@a:1", basic_auth_user_info="a:b"), "Keep one of them"),
         (access("http://a:1", ssl_ca_location="/nowhere/ca.pem"), "/nowhere/ca.pem does not exist"),
         (access("https://a:1", ssl_ca_location=__file__), "Correct its settings"),
         (access("http://a:1", timeout="soon"), "schema.registry.timeout"),

@@ -290,7 +290,7 @@ def test_of_a_restored_table_no_partition_is_left_beyond_what_it_holds(
 ):
     """A higher generation would look like a reset that no commit carries yet, and the sink would go on with a hole."""
     keeper_view = view({P0: state(50), P1: state(40, generation)}, ledger=Ledger(committed=5))
-    with pytest.raises(ConfigError, match="ends at transaction 2, ZooKeeper at 5; orders-1 would go on beyond"):
+    with pytest.raises(ConfigError, match="ends at transaction 2, ZooKeeper at 5, and orders-1 would go on beyond"):
         plan_reset(keeper_view, request_, snapshot_of(checkpoint(number=2, **ends)), LOG)
 
 

@@ -101,7 +101,7 @@ def test_a_broker_that_gives_nothing_more_is_told(read: Any) -> None:
 
 
 def test_a_topic_that_may_not_be_read_is_told_at_once(read: Any) -> None:
-    with pytest.raises(AccessDenied, match="grant this user READ on the topic"):
+    with pytest.raises(AccessDenied, match="Grant this user READ on the topic"):
         read([failure(KafkaError.TOPIC_AUTHORIZATION_FAILED)], records=4)
 
 

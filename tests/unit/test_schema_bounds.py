@@ -160,7 +160,7 @@ def test_the_settings_move_the_bounds(tmp_path: Path) -> None:
     most = {"schema__max__columns": LARGEST.columns, "schema__max__levels": LARGEST.levels}
     assert minimal_settings(tmp_path, **{name: str(value) for name, value in most.items()}).schema_bounds == LARGEST
     for name, value in most.items():
-        with pytest.raises(ConfigError, match=f"is too large; the most is {value}"):
+        with pytest.raises(ConfigError, match=f"is too large. The most is {value}"):
             minimal_settings(tmp_path, **{name: str(value + 1)})
     for text in (wide(4), nested(3)):
         with pytest.raises(ConfigError, match=r"schema\.max\."):

@@ -102,7 +102,7 @@ def test_secrets_are_known_to_the_logs_and_in_no_text(tmp_path: Path) -> None:
         ({"storage.s3.endpoint": "https://me:it@minio"}, "carries a login"),
         (
             {"storage.s3.region": "r1", "spark.hadoop.fs.s3a.endpoint.region": "r2"},
-            "storage.s3.region is the same setting as spark.hadoop.fs.s3a.endpoint.region; keep one",
+            "storage.s3.region is the same setting as spark.hadoop.fs.s3a.endpoint.region. Keep one",
         ),
         (
             {"spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS"},

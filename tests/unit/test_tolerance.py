@@ -55,8 +55,8 @@ def test_too_many_name_the_first_bad_record_the_counts_and_the_setting() -> None
         3,
     )
     assert failure.reason == (
-        "50 of 1,050 records are bad, more than errors.max.per.transaction=10 allows;"
-        " the first: t-0 offset 3: no number"
+        "50 of 1,050 records are bad, more than errors.max.per.transaction=10 allows."
+        " The first: t-0 offset 3: no number"
     )
 
 

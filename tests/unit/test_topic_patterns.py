@@ -249,7 +249,7 @@ def refusal(fleet_of, content: str) -> str:
 def test_a_pattern_whose_tables_would_be_in_one_place_is_refused(fleet_of):
     message = refusal(fleet_of, ALL.replace("/lake/{topic}", "/lake/all") + "    sink.name: '{topic}'\n")
     assert (
-        "line 9 (sink every): target.base.path would be the same for every topic of every; put {topic} into" in message
+        "line 9 (sink every): target.base.path would be the same for every topic of every. Put {topic} into" in message
     )
 
 

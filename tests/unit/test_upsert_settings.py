@@ -94,7 +94,7 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
         ({"ordering__field__name": "at", "delete__key__format": "string"}, "has no ordering value"),
         ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
         ({"delete__key__format": "long", "record__key__fields": "id,name"}, "delete.key.format=long"),
-        ({"delete__key__format": "string", "record__key__fields": "id,name"}, "use json, or one field"),
+        ({"delete__key__format": "string", "record__key__fields": "id,name"}, "Use json, or one field"),
         ({"schema__ddl": "id bigint, name string, _debezium_lsn bigint"}, "reserved"),
     ],
 )

@@ -31,10 +31,10 @@ def test_a_column_has_its_own_value_and_the_others_the_common_one(tmp_path: Path
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ({"time.unit": "millis"}, "names 'millis'; use one of s, ms, us, ns, or column=value"),
-        ({"time.unit": "ms, us"}, "names a column twice, or two values for all columns; keep one"),
+        ({"time.unit": "millis"}, "names 'millis'. Use one of s, ms, us, ns, or column=value"),
+        ({"time.unit": "ms, us"}, "names a column twice, or two values for all columns. Keep one"),
         ({"time.unit": "at=ms, at=us"}, "names a column twice"),
-        ({"decimal.format": "price=hex"}, "names 'hex'; use one of numeric, base64"),
+        ({"decimal.format": "price=hex"}, "names 'hex'. Use one of numeric, base64"),
         ({"time.unit": "price=ms"}, "time.unit: 'price' is not a column of type TIMESTAMP"),
         ({"time.unit": "id=ms"}, "time.unit: 'id' is not a column of type TIMESTAMP"),
         ({"date.unit": "place.since=days"}, "date.unit: 'place.since' is not a column of type DATE"),
@@ -53,14 +53,14 @@ def test_a_value_or_a_column_that_cannot_be_is_named(tmp_path: Path, setting: di
         (
             {},
             [
-                "time.unit is not set: a number in at, place.since is a bad record; texts are read",
-                "date.unit is not set: a number in place.days is a bad record; texts are read",
-                "decimal.format is not set: a text in price is a bad record; numbers are read",
+                "time.unit is not set: a number in at, place.since is a bad record. Texts are read.",
+                "date.unit is not set: a number in place.days is a bad record. Texts are read.",
+                "decimal.format is not set: a text in price is a bad record. Numbers are read.",
             ],
         ),
         (
             {"time__unit": "at=ms", "date__unit": "days", "decimal__format": "numeric"},
-            ["time.unit is not set: a number in place.since is a bad record; texts are read"],
+            ["time.unit is not set: a number in place.since is a bad record. Texts are read."],
         ),
         ({"value__format": "avro-confluent", "schema__registry__url": "http://registry"}, []),
     ],

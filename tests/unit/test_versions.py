@@ -35,7 +35,7 @@ def of_version(data: bytes, version: int) -> bytes:
 
 def sentence(place: str, version: int, age: str) -> str:
     return (
-        rf"^{place}: protocol version {version}; this release reads version {PROTOCOL}\. Use the {age} release, whose"
+        rf"^{place}: protocol version {version}\. This release reads version {PROTOCOL}\. Use the {age} release, whose"
         rf" `sink version` names protocol {version}\. .* `sink reset --forget --yes`: a tree is rebuilt from the table"
     )
 

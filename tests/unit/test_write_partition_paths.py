@@ -52,7 +52,7 @@ def test_what_readers_would_take_for_another_value_is_refused(value: str, hive_s
 @pytest.mark.parametrize(("value", "hive_style"), [("a/b", False), ("a/b=c", True)])
 def test_a_slash_by_which_readers_would_find_more_values_than_columns_is_refused(value: str, hive_style: bool) -> None:
     for columns in ([["fine", value], ["x", "y"]], [["fine", "x"], ["z", value]]):
-        with pytest.raises(BadPartition, match=f"3 values for 2 columns; {REMEDY}") as refusal:
+        with pytest.raises(BadPartition, match=rf"3 values for 2 columns\. {REMEDY}") as refusal:
             PartitionPaths(("a", "b"), hive_style, False).group(rows_of(*columns))
         assert min(refusal.value.reasons) == 1
         assert len(PartitionPaths(("a", "b"), hive_style, True).group(rows_of(*columns)).paths) == 2

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-DYNAMIC = "DYNAMIC_V0"
+SIMPLE, DYNAMIC = "SIMPLE", "DYNAMIC_V0"
+"""The type codes of footers."""
 _HEAD, _DYNAMIC = struct.Struct(">iibi"), struct.Struct(">iii")
 _VERSION, _MURMUR = -1, 1
 _MIX = np.uint32(0x5BD1E995)
@@ -29,24 +30,31 @@ class _Filter:
     size: int
     hashes: int
 
-    def holds(self, keys: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """`keys` is a matrix: a row is a key."""
+    def may_hold(self, keys: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Returns for each key whether it may be in the filter. `keys` has a row for each key, all of one length."""
         found = np.ones(len(keys), np.bool_)
         values = np.zeros(len(keys), np.uint32)
         for _ in range(self.hashes):
             values = murmur(keys, values)
+            # In 64 bits: the least number of 32 bits has no absolute value there.
             places = np.abs(values.view(np.int32).astype(np.int64)) % self.size
             found &= (self.bits[places >> 3] >> (places & 7).astype(np.uint8) & 1).astype(np.bool_)
         return found
 
 
 def missing_keys(text: str, kind: str, keys: Iterable[str]) -> list[str]:
-    """Returns the keys that a filter says not to have."""
+    """Returns the keys that are certainly not in the filter. `text` and `kind` are the filter and its type code, as a
+    footer has them.
+    """
+    if kind not in (SIMPLE, DYNAMIC):
+        raise ValueError(f"a Bloom filter of an unknown kind ({kind})")
     try:
         content = base64.b64decode(text, validate=True)
         filters = _dynamic(content) if kind == DYNAMIC else [_simple(content, 0)[0]]
     except struct.error as error:
         raise ValueError(f"a Bloom filter ends too early ({error})") from error
+    if not filters:
+        raise ValueError("a dynamic Bloom filter without a filter")
     by_length: dict[int, list[bytes]] = {}
     for key in keys:
         encoded = key.encode()
@@ -54,7 +62,7 @@ def missing_keys(text: str, kind: str, keys: Iterable[str]) -> list[str]:
     missing: list[str] = []
     for length, found in by_length.items():
         matrix = np.frombuffer(b"".join(found), np.uint8).reshape(len(found), length)
-        held = np.any([one.holds(matrix) for one in filters], axis=0)
+        held = np.any([one.may_hold(matrix) for one in filters], axis=0)
         missing += [found[number].decode() for number in np.flatnonzero(~held)]
     return missing
 
@@ -69,7 +77,7 @@ def _simple(content: bytes, position: int) -> tuple[_Filter, int]:
 
 
 def _dynamic(content: bytes) -> Sequence[_Filter]:
-    _head(content, 0)
+    _head(content, 0)  # raises for what is not a filter
     _, _, rows = _DYNAMIC.unpack_from(content, _HEAD.size)
     position, filters = _HEAD.size + _DYNAMIC.size, []
     for _ in range(rows):
@@ -82,7 +90,7 @@ def _head(content: bytes, position: int) -> tuple[int, int]:
     """Returns the numbers of bits and hashes."""
     version, hashes, kind, size = _HEAD.unpack_from(content, position)
     if version != _VERSION or kind != _MURMUR or size < 1 or hashes < 1:
-        raise ValueError("no Bloom filter of Hadoop's with Murmur hashes")
+        raise ValueError("not a Bloom filter of Hadoop with Murmur hashes")
     return size, hashes
 
 
@@ -95,7 +103,7 @@ def murmur(keys: NDArray[np.uint8], seeds: _Numbers) -> _Numbers:
         parts = np.ascontiguousarray(keys[:, start : start + 4]).view("<u4")[:, 0].astype(np.uint32) * _MIX
         values = values * _MIX ^ (parts ^ parts >> np.uint32(24)) * _MIX
     if whole < length:
-        # Java's bytes have a sign, which their shift keeps.
+        # Hadoop takes the rest from its last byte on. Java's bytes have a sign, which the shift keeps.
         for number, place in enumerate(range(length - 1, whole - 1, -1)):
             values ^= keys[:, place].view(np.int8).astype(np.int32).view(np.uint32) << np.uint32(8 * number)
         values = values * _MIX

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sink.audit.content.bloom import missing_keys
+from sink.audit.content.bloom import SIMPLE, missing_keys
 from sink.audit.files import Group, NamedFile, NamedFiles
 from sink.audit.metadata_table import MetadataTable, Record, column_statistics
 from sink.audit.report import AuditFindings, FindingKind
@@ -181,7 +181,7 @@ class IndexCheck:
                 f"{place}: its footer says record keys from {low!r} to {high!r}, its rows have {extent.low!r} to"
                 f" {extent.high!r}: writers look keys up elsewhere",
             )
-        kind = found.get(_FILTER_KIND, b"").decode()
+        kind = found.get(_FILTER_KIND, SIMPLE.encode()).decode()
         try:
             missing = [
                 key

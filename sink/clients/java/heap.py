@@ -74,7 +74,7 @@ def require_room(size: str, sinks: int) -> str:
         raise ConfigError(
             f"{HEAP}: {size} is too little: {needs} in one process. Set that or more, or run them in several fleets."
         )
-    return f"{HEAP} is {size}; {needs}"
+    return f"{HEAP} is {size}: {needs}"
 
 
 def memory_options(context: SparkContext) -> dict[str, str]:

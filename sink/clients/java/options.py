@@ -41,7 +41,7 @@ def collector(*user_options: str) -> str:
 def split_options(java_options: str) -> list[str]:
     """Splits a text of options as Spark's launcher does. Raises ValueError if a quotation mark is not closed."""
     if _OPTION.sub("", java_options).strip():
-        raise ValueError("a quotation mark is not closed, or a backslash ends it. Close or double it")
+        raise ValueError("a quotation mark is not closed, or a backslash ends it. Close or double it.")
     return [_QUOTED.sub(_unquoted, option[0]) for option in _OPTION.finditer(java_options)]
 
 

@@ -15,8 +15,8 @@ TOPICS = ("kafka.topic.names", "kafka.topic.regex")
 def topics_problem(set_names: Collection[str]) -> str | None:
     """Returns the problem with `set_names`, the set ones of `TOPICS`, or None."""
     if not set_names:
-        return f"{TOPICS[0]} is missing; set it, or {TOPICS[1]}"
-    return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land; keep one" if len(set_names) > 1 else None
+        return f"{TOPICS[0]} is missing. Set it, or {TOPICS[1]}."
+    return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land. Keep one." if len(set_names) > 1 else None
 
 
 class EndpointSettings(SettingGroup):

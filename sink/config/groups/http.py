@@ -25,8 +25,8 @@ def listen_address(value: Any) -> str:
         check_address(address, port_required=True)
     except ValueError as error:
         raise ValueError(
-            f"is not an address; write it like {LOOPBACK}:{PORT}, 0.0.0.0:{PORT} for any address of the host, a port"
-            f" alone for loopback, or {OFF}"
+            f"is not an address. Write it like {LOOPBACK}:{PORT}, 0.0.0.0:{PORT} for any address of the host, a port"
+            f" alone for loopback, or {OFF}."
         ) from error
     return address
 

@@ -24,9 +24,9 @@ def by_column(choices: Sequence[str]) -> Callable[[Any], ByColumn]:
         pairs = [(column, choice) for column, choice in value] if _are_pairs(value) else [*map(_pair, items(value))]
         for _, choice in pairs:
             if choice not in choices:
-                raise ValueError(f"names {choice!r}; use one of {', '.join(choices)}, or column=value")
+                raise ValueError(f"names {choice!r}. Use one of {', '.join(choices)}, or column=value.")
         if len({column for column, _ in pairs}) != len(pairs):
-            raise ValueError("names a column twice, or two values for all columns; keep one")
+            raise ValueError("names a column twice, or two values for all columns. Keep one.")
         return tuple(sorted(pairs))
 
     return parse
@@ -54,7 +54,7 @@ def _field_names(value: Any) -> tuple[tuple[str, FieldPath], ...]:
         pairs.append((match[1], tuple(steps)))
         position = match.end()
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("names a column twice; keep one")
+        raise ValueError("names a column twice. Keep one.")
     return tuple(sorted(pairs))
 
 

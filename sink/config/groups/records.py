@@ -25,7 +25,7 @@ def schema_problem(set_names: Collection[str], raw_columns: str) -> str | None:
     if len(set_names) == 1 or (raw_columns and not set_names):
         return None
     listed = f"{' and '.join(set_names)} are" if set_names else "none is"
-    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {listed} set; set one"
+    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {listed} set. Set one."
 
 
 class RecordSettings(SettingGroup):

@@ -20,9 +20,9 @@ def _server(value: Any) -> str:
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.path or parts.query:
-        raise ValueError("is not a server's address; write it like https://minio:9000, without a bucket")
+        raise ValueError("is not a server's address. Write it like https://minio:9000, without a bucket.")
     if parts.username is not None:
-        raise ValueError("carries a login; give it through storage.s3.access.key and storage.s3.secret.key instead")
+        raise ValueError("carries a login. Give it through storage.s3.access.key and storage.s3.secret.key instead.")
     return address
 
 

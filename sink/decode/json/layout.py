@@ -45,17 +45,18 @@ class JsonLayout:
 
 
 def layout_of(record: bytes) -> JsonLayout | None:
-    """Returns the layout, or None if the record is not an object or has arrays, escapes, control characters, or a name
-    twice."""
-    spans: list[tuple[int, int, bool]] = []
+    """Returns the layout. Returns None for a record that is not an object with a value, that has arrays, escapes,
+    control characters, a name twice, or spaces around it, or that exceeds the limits above.
+    """
+    spans: list[tuple[int, int]] = []
     try:
         members, end = _members(record, 0, spans, _DEPTH)
-    except _NoLayout:
+    except (_NoLayout, UnicodeDecodeError):
         return None
     if end != len(record) or not spans:
         return None
-    begins = [0, *(stop for _, stop, _ in spans)]
-    stops = [*(start for start, _, _ in spans), len(record)]
+    begins = [0, *(stop for _, stop in spans)]
+    stops = [*(start for start, _ in spans), len(record)]
     texts = tuple(record[begin:stop] for begin, stop in zip(begins, stops, strict=True))
     return JsonLayout(texts, members) if max(map(len, texts)) <= LONGEST else None
 
@@ -64,17 +65,17 @@ class _NoLayout(Exception):
     """The record has no layout that can be compared."""
 
 
-def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: int) -> tuple[Members, int]:
+def _members(record: bytes, at: int, spans: list[tuple[int, int]], depth: int) -> tuple[Members, int]:
     """Reads the object at `at`. Returns its members and where it ends."""
     members: dict[str, TextSpan | Members] = {}
-    at = _skip_sign(record, at, b"{")
+    at = _skip_punctuation(record, at, b"{")
     if record[at : at + 1] == b"}":
         return members, at + 1
     while True:
         name = _STRING.match(record, at)
         if name is None or depth == 0 or (member := name[1].decode()) in members:
             raise _NoLayout
-        at = _skip_sign(record, _skip_blanks(record, name.end()), b":")
+        at = _skip_punctuation(record, _skip_blanks(record, name.end()), b":")
         if record[at : at + 1] == b"{":
             members[member], at = _members(record, at, spans, depth - 1)
         else:
@@ -83,23 +84,23 @@ def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: 
         at = _skip_blanks(record, at)
         if record[at : at + 1] == b"}":
             return members, at + 1
-        at = _skip_sign(record, at, b",")
+        at = _skip_punctuation(record, at, b",")
 
 
-def _value(record: bytes, at: int, spans: list[tuple[int, int, bool]]) -> int:
+def _value(record: bytes, at: int, spans: list[tuple[int, int]]) -> int:
     """Adds the span of the value at `at`, for a string without its quotes. Returns the position after the value."""
     match = _STRING.match(record, at)
     if match is not None:
-        spans.append((*match.span(1), True))
+        spans.append(match.span(1))
         return match.end()
     match = _BARE.match(record, at)
     if match is None:
         raise _NoLayout
-    spans.append((*match.span(), False))
+    spans.append(match.span())
     return match.end()
 
 
-def _skip_sign(record: bytes, at: int, sign: bytes) -> int:
+def _skip_punctuation(record: bytes, at: int, sign: bytes) -> int:
     if record[at : at + 1] != sign:
         raise _NoLayout
     return _skip_blanks(record, at + 1)

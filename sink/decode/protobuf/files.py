@@ -57,7 +57,7 @@ class _MissingImport(ConfigError):
     def __init__(self, origin: str, names: Sequence[str]) -> None:
         more = f" and {len(names) - 1} more, which are" if len(names) > 1 else ", which is"
         super().__init__(
-            f"{origin} imports {names[0]}{more} missing. Register the schema with references to its imports; a file"
+            f"{origin} imports {names[0]}{more} missing. Register the schema with references to its imports. A file"
             " needs them beside it, a descriptor set protoc's --include_imports."
         )
         self.names = names

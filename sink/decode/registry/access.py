@@ -104,7 +104,7 @@ def _client(url: str, settings: dict[str, Any]) -> SchemaRegistryClient:
     login_settings = dict(settings)
     if parts.username is not None:
         if LOGIN in login_settings:
-            raise ValueError(f"the login is in the address and in schema.registry.{LOGIN}; keep one of them")
+            raise ValueError(f"the login is in the address and in schema.registry.{LOGIN}. Keep one of them.")
         login_settings[LOGIN] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     # The import takes 20 MB, and few sinks have a registry.

@@ -162,7 +162,7 @@ class Registry:
             # Some registries return the descriptor, which needs no compiler; others ignore the format.
             answer = self._request(request, lambda client: get(client, "serialized"))
         if answer.schema_type not in KINDS:
-            raise BrokenSchema(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
+            raise BrokenSchema(f"{request} is of kind {answer.schema_type}. Only {', '.join(KINDS)} can be decoded.")
         references: list[tuple[str, RegisteredSchema]] = []
         parts, characters = 1, len(answer.schema_str)
         for reference in answer.references or ():
@@ -220,7 +220,7 @@ class Registry:
         if now - self._warned_at >= WARN_SECONDS and state.outcome and state.next_action:
             self._warned_at = now
             wait = state.next_action.sleep
-            LOG.warning("schema registry: no answer (%s); asking again in %.1f s", state.outcome.exception(), wait)
+            LOG.warning("schema registry: no answer (%s). Asking again in %.1f s.", state.outcome.exception(), wait)
 
 
 _REGISTRIES: dict[tuple[int, RegistryAccess], Registry] = {}

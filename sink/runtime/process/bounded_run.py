@@ -69,7 +69,7 @@ class BoundedRun:
             if not isinstance(error, Conflict | Overdue):
                 raise error
         if self._failures:
-            raise Unfinished("; ".join(map(str, self._failures.values())))
+            raise Unfinished("\n".join(map(str, self._failures.values())))
         if missing := [sink.name for sink in self._sinks if sink.name not in self._summaries]:
             raise Unfinished(f"the run was stopped before everything was committed: {', '.join(missing)}")
         return tuple(self._summaries.values())

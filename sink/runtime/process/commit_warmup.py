@@ -1,9 +1,9 @@
 """Rehearses a coordinator's work on the table, in a table that is thrown away, before it matters.
 
-A JVM's first commits take longer than its later ones, and after a takeover the whole fleet waits for one. Guarantee:
-nothing of it leaves this host, and nothing is left on it. Takes some eight CPU seconds. Voided where tasks run on other
-hosts, which would not see a table on this one's disk: it is never due there; and by SIGKILL, which leaves a directory
-`sink-rehearsal-*`. Raises what `Table` raises, and OSError.
+A JVM's first commits take longer than its later ones, and after a takeover the whole fleet waits for the first. A
+rehearsal takes about eight CPU seconds. It is never due where tasks run on other hosts, which would not see a table on
+this host's disk. Guarantee: nothing leaves this host, and nothing is left on it, except after SIGKILL: then a directory
+`sink-rehearsal-*` is. `rehearse` raises what `Table` raises, Unavailable and OSError; `CommitWarmup` only logs them.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from sink.telemetry.logs import ContextThread
 from sink.write.files.base_file import base_file_stat
 
 COMMITS = 4
-"""A completion took 1.7, 1.0, 0.8, 0.8, 0.5 and 0.5 CPU seconds of the JVM, one after the other."""
+"""Successive completions took 1.7, 1.0, 0.8, 0.8, 0.5 and 0.5 CPU seconds of the JVM: the fifth is as fast as later
+ones."""
 LOG = structlog.get_logger("sink.worker")
 _EXERCISED = ("hoodie.metadata.", "hoodie.bucket.")
-"""Other settings of the user may report commits to other systems (metrics)."""
+"""Options of the user that the rehearsal keeps. Others could report its commits to other systems (metrics)."""
 
 
 class CommitWarmup:
-    """A process's one rehearsal, in a thread of its own. Nothing waits for its outcome."""
+    """A process's one rehearsal, in a thread of its own. No commit waits for it."""
 
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         self._arguments = spark, settings, schema
         self._thread = ContextThread(target=self._run, name="rehearsal", daemon=True)
         self.is_due = settings.rehearsal and settings.spark_master.startswith("local")
-        """False when it was begun, or there is no use for it."""
+        """Whether `begin` is to be called: not after it was begun or cancelled, or where it is of no use."""
 
     def begin(self) -> None:
         self.is_due = False

@@ -124,7 +124,7 @@ def _with_schema(new_sinks: Sequence[Settings]) -> tuple[list[Settings], list[To
         if isinstance(known_subjects, SinkError):
             problems.append(_problem(settings, f"schema.subject {settings.schema_subject}: {known_subjects}"))
         elif settings.schema_subject not in known_subjects:
-            sentence = f"schema.subject: the registry has no {settings.schema_subject}; register a schema for it"
+            sentence = f"schema.subject: the registry has no {settings.schema_subject}. Register a schema for it."
             problems.append(_problem(settings, sentence))
         else:
             usable.append(settings)

@@ -42,12 +42,14 @@ from sink.write.rows.row_spec import ColumnResolver
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5
+"""Seconds between two attempts, and between two looks of the loops that wait."""
 POLL_SECONDS = 5.0
+"""The least seconds between two looks of `follows` at ZooKeeper."""
 
 
 class Membership:
-    """`start` joins. `campaign` waits for the lock and coordinates, in the caller's thread, until the membership ends
-    or drains.
+    """`start` joins. `campaign` stands for election and coordinates, in the caller's thread, until the membership ends
+    or drains. Other threads may call the rest.
     """
 
     def __init__(self, resources: Resources, member: Member) -> None:
@@ -101,7 +103,9 @@ class Membership:
         return self._coordinator is not None
 
     def follows(self) -> bool:
-        """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
+        """Whether it has just seen that another live worker leads. False also if it did not look, which it does every
+        `POLL_SECONDS` at most, or could not.
+        """
         now = time.monotonic()
         if self.leads or now < self._next_poll:
             return False
@@ -119,13 +123,14 @@ class Membership:
         return min((actor.last_heartbeat for actor in actors), default=time.monotonic())
 
     def request_started_at(self) -> float:
-        """Returns when its coordinator's request under way began, in monotonic seconds; now, without one."""
+        """Returns when the request that its coordinator waits for began, in monotonic seconds; now without one."""
         coordinator = self._coordinator
         return time.monotonic() if coordinator is None else coordinator.request_started_at
 
     def start(self) -> None:
-        """Joins the fleet. Raises Unavailable, Corrupt, OtherVersion (nothing was written), ConfigError when the fleet
-        runs another configuration, or TableError when it shares no lock with the table's other sinks.
+        """Joins the fleet. Raises Unavailable, Corrupt, OtherVersion; ConfigError if the fleet runs another
+        configuration; TableError if it shares no lock with the table's other sinks. After an error it has not joined,
+        or its member znode ends with the session.
         """
         self._check_fleet()
         resources = self._resources
@@ -158,8 +163,8 @@ class Membership:
             coordinator.post(KeeperChanged(time.monotonic()))
 
     def drain(self, seconds: float) -> bool:
-        """Finishes open transactions and leaves; False if they were abandoned, because the time was not enough or the
-        membership ended meanwhile.
+        """Finishes open transactions and ends the membership. Returns False if transactions were abandoned: the time
+        was too short, or the membership ended meanwhile.
         """
         if not self._has_joined:
             # It has no transactions; `campaign` returns at once.
@@ -175,6 +180,7 @@ class Membership:
         elif candidacy is not None:
             candidacy.withdraw()
         has_campaign_ended = self._campaign_ended.wait(max(0.0, deadline - time.monotonic()))
+        # Last: the coordinator needs this participant to finish what is open.
         self._participant.post(Drain(time.monotonic()))
         self.ended.wait(max(0.0, deadline - time.monotonic()))
         self.end()
@@ -187,7 +193,9 @@ class Membership:
             candidacy.withdraw()
 
     def close(self, timeout: float) -> None:
-        """Stops the participant and gives back the session's znodes, after `end` and `campaign`."""
+        """Stops the participant and removes the member znode, after `campaign` has returned. Each of three waits takes
+        `timeout` seconds at most.
+        """
         self.end()
         self._participant.stop()
         # Its answer would be dropped, and the next membership's first write would wait for it.
@@ -200,7 +208,7 @@ class Membership:
     def _announce_drain(self) -> None:
         with self._znode_lock:
             if self._has_left:
-                return  # it would make the member znode again
+                return  # writing it would create the member znode again
             try:
                 self._resources.keeper.join(replace(self._member, state=WorkerState.DRAINING))
             except Unavailable as error:
@@ -224,8 +232,8 @@ class Membership:
         if other_workers:
             raise ConfigError(
                 f"sink {self._resources.settings.name!r}: {', '.join(other_workers)} already run under this name"
-                " with another configuration; use the same settings on every worker, stop the others first, or choose"
-                " another sink.name"
+                " with another configuration. Use the same settings on every worker, stop the others first, or choose"
+                " another sink.name."
             )
 
     def _participant_resigned(self, resignation: Resign) -> None:
@@ -335,18 +343,20 @@ class Membership:
         actor.start()
         self._coordinator = actor
         self._resources.observer.metrics.coordinating(True)
-        if self._draining.is_set():
-            actor.post(Drain(time.monotonic()))
-        while not resigned.wait(RETRY_SECONDS) and not self.ended.is_set():
-            actor.post(StoreSeen(time.monotonic(), self._resources.observer.storage.is_faulty))
-            if not actor.alive:
-                LOG.error("coordinator.died")
-                break
-        self._coordinator = None
-        self._resources.observer.metrics.coordinating(False)
-        actor.stop()
-        machine.close()
-        self._resources.table.stop_heartbeats()
+        try:
+            if self._draining.is_set():
+                actor.post(Drain(time.monotonic()))
+            while not resigned.wait(RETRY_SECONDS) and not self.ended.is_set():
+                actor.post(StoreSeen(time.monotonic(), self._resources.observer.storage.is_faulty))
+                if not actor.alive:
+                    LOG.error("coordinator.died")
+                    break
+        finally:
+            self._coordinator = None
+            self._resources.observer.metrics.coordinating(False)
+            actor.stop()
+            machine.close()
+            self._resources.table.stop_heartbeats()
 
     def _actor(
         self,

@@ -29,7 +29,7 @@ END_SECONDS = 5.0
 """The JVM's connections close a moment before its process ends."""
 COLLECTING_SECONDS = 20.0
 COLLECTING_SHARE = 0.95
-_TOO_SMALL = "Raise spark.driver.memory; `sink validate` says what these sinks need"
+_TOO_SMALL = "Raise spark.driver.memory. `sink validate` says what these sinks need."
 
 
 class JvmWatchdog(Periodic):

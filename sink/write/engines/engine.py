@@ -126,8 +126,8 @@ class Engine(ABC):
         The Spark job runs in the job group of sink and instant. If `records` is given, the engine takes them instead of
         reading Kafka: the columns of `sink.write.reading.read_batches.ReadBatch` and topic, one Spark partition for
         each task, offsets rising in each Kafka partition. Each further `attempt` at a transaction uses less memory.
-        Records of other topics than the slices name by their ids, or of another `cluster` unless that is empty, are not
-        written: it raises WrongLog.
+        Raises WrongLog, and writes nothing, if a topic's id is not that of its slices, or if `cluster` is not empty and
+        the records come from another one.
         """
         enter_write_pool(self._spark, self._table.sink, instant, len(tasks))
         try:
@@ -140,7 +140,9 @@ class Engine(ABC):
             unordered_reports, stats = self._run(instant, task_input, self.spec(columns))
         except (Py4JJavaError, PySparkException, TaskFailed) as error:
             self._inputs.memory.failed(error)
-            raise task_error(error) or error from error
+            if (known_error := task_error(error)) is None:
+                raise
+            raise known_error from error
         reports = complete(unordered_reports, tasks)
         self._inputs.memory.succeeded()
         self._warnings.warn(report.topics for report in reports)

@@ -67,7 +67,7 @@ class MemoryBudget:
         size_mib = self.task_bytes() >> 20
         LOG.warning(
             "write.less_memory",
-            reason="a write ran out of memory; the next ones use less",
+            reason="a write ran out of memory. The next ones use less.",
             queue_mib=size_mib,
             batch_mib=size_mib,
             tasks_side_by_side=self.tasks,

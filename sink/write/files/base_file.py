@@ -56,9 +56,9 @@ class InstantGuard:
         inflight = f"{self._instant}.inflight"
         names = self._storage.names(TIMELINE) if completed_too else []
         if not (inflight in names if completed_too else self._storage.exists(f"{TIMELINE}/{inflight}")):
-            raise Abandoned(f"instant {self._instant}: {TIMELINE}/{inflight} is gone: rolled back; nothing was kept")
+            raise Abandoned(f"instant {self._instant}: {TIMELINE}/{inflight} is gone: rolled back. Nothing was kept.")
         if any(name.startswith(f"{self._instant}_") for name in names):
-            raise Abandoned(f"instant {self._instant} is already completed; nothing was kept")
+            raise Abandoned(f"instant {self._instant} is already completed. Nothing was kept.")
 
 
 def base_file_stat(
@@ -133,7 +133,7 @@ class BaseFile:
         self._stream.close()
         self._instant_guard.check()
         if not self._storage.exists(self._marker):
-            raise Abandoned(f"{self._marker} is gone: the instant is over; {self._file_path} was not kept")
+            raise Abandoned(f"{self._marker} is gone: the instant is over, and {self._file_path} was not kept")
         return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0], self._with_nan)
 
     def discard(self) -> None:

@@ -2,14 +2,14 @@
 files.
 
 Guarantee: rows keep their order within a table partition. At most `buffer_bytes` of rows are buffered, besides one unit
-and the current batch, and at most `open_files_max` files are open. A table partition gets one file
-if its rows fit the buffer or its file can stay open, else several with rising roll numbers. The same rows are written
-at the same points and in the same order, however batches bring them: another attempt rolls at the same rows. Voided if
-a file's size is within a few bytes of `file_max_bytes`: instant and attempt are in the file, and their compressed
-length varies. Raises Abandoned.
+and the current batch, and at most `open_files_max` files are open. A table partition gets one file, unless that reaches
+`file_max_bytes` or has to be closed for another one: then several, with rising roll numbers. The same rows are written
+at the same points and in the same order, however batches bring them: another attempt rolls at the same rows. Voided
+for the points if a file's size is within a few bytes of `file_max_bytes`: instant and attempt are in the file, and
+their compressed length varies. Raises Abandoned if the instant is no longer pending, and what the storage raises.
 
-A unit is one record batch of at most `UNIT_ROWS` rows, which depends only on the rows: the same rows in the same order
-give the same units. Its last row may exceed the limit in bytes. Small batches are merged while they wait, because each
+A unit is a record batch of at most `UNIT_ROWS` rows and, but for its last row, an eighth of the buffer. It depends only
+on the rows: the same rows in the same order give the same units. Small batches are merged while they wait, because each
 has a fixed cost.
 """
 
@@ -38,10 +38,11 @@ PREFIXED = ("_hoodie_commit_seqno", "_hoodie_record_key")
 _LISTING_EVERY = 1.0
 """Seconds between two checks for a completed instant, each of which lists the timeline."""
 _CLOSED_TOGETHER = 8
+"""Files that are closed at once on an object store. A closing thread waits for requests, and needs no core."""
 _UNITS_IN_BUFFER = 8
-"""A buffer holds at least so many units: units of large rows have fewer rows, so that the buffer's limit holds."""
+"""The least units in a full buffer: a unit of large rows has fewer rows, so that it exceeds the buffer by little."""
 UNIT_ROWS = 16_384
-"""As many rows as a batch of the reader has: usually a unit is one batch, and nothing is copied."""
+"""Those of a batch of `sink.write.reading.read_batches`: usually a unit is one batch, and nothing is copied."""
 _WAITING_PARTS = 64
 """The pieces of batches that may wait for a full unit; each costs some 10 KB besides its rows."""
 _OFFSET_BYTES = 4
@@ -51,7 +52,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Rows, the number of each row's partition path, and the size of the rows."""
+    """Rows, for each row the number of its partition path, and the bytes of the rows in memory."""
 
     rows: pa.RecordBatch
     paths: Numbers

@@ -317,7 +317,7 @@ class TaskReader:
         if end >= run.end:
             run.position = run.end
         else:
-            self._last_end = f"; the log of {run.topic}-{run.partition} ends at {end}, before {run.end}"
+            self._last_end = f". The log of {run.topic}-{run.partition} ends at {end}, before {run.end}"
 
     def _distribute(self, messages: list[Message]) -> None:
         """Converts the messages to columns, and gives each partition's messages to its run."""

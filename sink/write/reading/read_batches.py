@@ -1,7 +1,7 @@
 """Batches of Kafka records for a write task.
 
-Guarantee: a batch has records of one topic. Each of its parts is a run of rows of one slice, by rising offset, and the
-parts cover the batch. Imports only what every executor has.
+A slice is a range of offsets of one partition. Guarantee: a batch has records of one topic. Each of its parts is a run
+of rows of one slice, by rising offset, and the parts cover the batch. Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from coordination.errors import SinkError
 from coordination.state.model import Slice
 
 BATCH_ROWS = 16_384
+"""The cost of a batch besides its rows is small beside theirs then."""
 Offsets = npt.NDArray[np.int64]
 
 
@@ -33,7 +34,9 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """`records` has the columns value, key, partition, offset, timestamp, digest and, if wanted, headers."""
+    """`records` has the columns value, key, partition, offset, timestamp, digest of the record and, if the table has
+    them, headers.
+    """
 
     records: pa.RecordBatch
     topic: str
@@ -54,7 +57,7 @@ class SliceIndex:
         starts, ends, positions = self._ranges.get((topic, partition), np.zeros((3, 0), np.int64))
         columns = np.searchsorted(starts, offsets, "right") - 1
         if len(offsets) and (columns.min() < 0 or (offsets >= ends[columns]).any()):
-            raise SinkError(f"{topic}-{partition}: the reader returned offsets from {offsets.min()} on, outside slices")
+            raise SinkError(f"{topic}-{partition}: the reader returned offsets outside its slices, {offsets.min()} on")
         bounds = [0, *(np.flatnonzero(np.diff(columns)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(bounds):
             if start < stop:

@@ -28,10 +28,10 @@ class _Meaning:
 
 
 _MEANINGS = (
-    _Meaning("time.unit", T.TimestampType, attrgetter("time_unit"), "a number in {} is a bad record; texts are read"),
-    _Meaning("date.unit", T.DateType, attrgetter("date_unit"), "a number in {} is a bad record; texts are read"),
+    _Meaning("time.unit", T.TimestampType, attrgetter("time_unit"), "a number in {} is a bad record. Texts are read."),
+    _Meaning("date.unit", T.DateType, attrgetter("date_unit"), "a number in {} is a bad record. Texts are read."),
     _Meaning(
-        "decimal.format", T.DecimalType, attrgetter("decimal_format"), "a text in {} is a bad record; numbers are read"
+        "decimal.format", T.DecimalType, attrgetter("decimal_format"), "a text in {} is a bad record. Numbers are read."
     ),
 )
 _NAMED = 5

@@ -1,0 +1,73 @@
+"""Has Hudi make the metadata table of a restored table anew, where it has indexes that may be wrong.
+
+If the metadata table was compacted since the savepoint, Hudi's restore deletes it, and makes it anew from the files of
+the table before it removes those that go. What is kept by file is corrected then. Other indexes are not: the record
+index names file groups that are gone, so that keys are upserted into them, where some readers miss them, and come twice
+after a clustering. Guarantee: no transaction begins after a restore before the metadata table was made from what the
+restore has left. A transaction that names the restore shows that. Voided by another Hudi writer that upserts in
+between, and by a process that is stopped while it deletes and wakes when another holds the lock. Raises what py4j
+raises, and Unavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from sink.hudi.client import HudiClient
+from sink.hudi.instants import ActiveTimeline
+from sink.hudi.moments import restores_known_to
+
+_METADATA_TABLE = ".hoodie/metadata"
+_KEPT_BY_FILE = {"files", "column_stats", "bloom_filters"}
+"""Parts of the metadata table in which a restore corrects what it has removed, or an entry for a file that is gone does
+no harm."""
+_RECORD_INDEX = "record_index"
+_RECORD_INDEX_ENABLED = "hoodie.metadata.global.record.level.index.enable"
+
+
+class RestoredIndexes:
+    """Those of the table of `hudi`."""
+
+    def __init__(self, hudi: HudiClient) -> None:
+        self._hudi = hudi
+        self._restores: frozenset[str] = frozenset()
+        """Those since which the metadata table is right."""
+
+    def require_since_restores(self, snapshot: ActiveTimeline, require_held: Callable[[], None]) -> None:
+        """Sees to a metadata table that is right since each restore of the snapshot. The caller holds the table lock,
+        for which `require_held` asks, and then begins an instant that names the restores.
+        """
+        if snapshot.restores <= self._restores:
+            return
+        # The properties of a meta client stay as they were when it was made.
+        meta = self._hudi.meta_client()
+        if not snapshot.restores <= self._known_to_newest(meta, snapshot):
+            config = meta.getTableConfig()
+            indexes = set(self._hudi.json(config.getMetadataPartitions())) - _KEPT_BY_FILE
+            # A process that died while it deleted the metadata table leaves files that the table does not name.
+            if indexes or (not config.isMetadataTableAvailable() and self._hudi.names(_METADATA_TABLE)):
+                self._make_anew(meta, indexes, require_held)
+        self._restores = snapshot.restores
+
+    def _make_anew(self, meta: Any, indexes: set[str], require_held: Callable[[], None]) -> None:
+        options = dict(self._hudi.options)
+        if _RECORD_INDEX in indexes:
+            # Other writers may look keys up in it, even if this sink does not.
+            options[_RECORD_INDEX_ENABLED] = "true"
+        require_held()
+        self._hudi.delete_metadata_table(meta)
+        require_held()
+        with closing(self._hudi.with_options(options)) as hudi:
+            hudi.init_table()
+        require_held()
+
+    def _known_to_newest(self, meta: Any, snapshot: ActiveTimeline) -> frozenset[str]:
+        """Returns the restores that the newest transaction of a sink names."""
+        for entry in sorted(snapshot.instants, reverse=True):
+            if entry.action == self._hudi.action:
+                known = restores_known_to(self._hudi, meta, entry.requested)
+                if known is not None:
+                    return known
+        return frozenset()
