@@ -380,6 +380,7 @@ class HudiTimeline:
         self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in listed}
         self.others.forget(listed)
         self._replaced = {k: v for k, v in self._replaced.items() if k in listed}
+        self._removals = {k: v for k, v in self._removals.items() if k in listed}
         self._owners = {k: v for k, v in self._owners.items() if k in pending}
 
     def _describe(self, entry: Instant) -> str:
