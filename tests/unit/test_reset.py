@@ -384,7 +384,9 @@ def test_the_table_is_read_without_a_jvm(tmp_path: Path):
 def test_a_reset_of_a_tree_that_is_behind_keeps_the_anchors_of_partitions_that_it_does_not_move(tmp_path: Path):
     table = HandmadeTable(tmp_path / "table")
     instant = table.commit(span(0, 0, 10), span(1, 0, 5))
-    table.rewrite_commit(instant, lambda checkpoint: checkpoint.update(anchors={"orders": {"1": [4, 0, "ff"]}}))
+    table.rewrite_commit(
+        instant, lambda checkpoint: checkpoint.update(anchors={"orders": {"1": [4, 0, f"{255:016x}"]}})
+    )
     recorded = {P0: PartitionState("id", 0, 5, 0), P1: PartitionState("id", 0, 3, 0)}
     snapshot = read_timeline_snapshot(str(table.path), "orders")
     reset = plan_reset(view(recorded), ResetRequest(offsets={P0: 7}), snapshot, LOG)
