@@ -8,6 +8,11 @@ decides anything else.
 from __future__ import annotations
 
 
+def in_sentences(*texts: str) -> str:
+    """Returns the texts one after the other, each with one full stop: an error may end with its fix, or have none."""
+    return " ".join(text if text.endswith((".", "?")) else f"{text}." for text in texts)
+
+
 class SinkError(Exception):
     """Root of the tree."""
 

@@ -112,12 +112,12 @@ def other_cluster(view: KeeperView, table: TableView, cluster: str) -> str | Non
     recorded = filled_from or (view.info.cluster if view.info is not None else "")
     if recorded in ("", cluster):
         return None
-    remedy = "correct kafka.bootstrap.servers. A sink does not move to another cluster."
+    remedy = "Correct kafka.bootstrap.servers: a sink does not move to another cluster."
     if filled_from:
-        return f"the table was filled from the Kafka cluster {filled_from}, this one is {cluster}: {remedy}"
+        return f"the table was filled from the Kafka cluster {filled_from}, this one is {cluster}. {remedy}"
     return (
-        f"the sink began to read the Kafka cluster {recorded}, this one is {cluster}: {remedy}. Nothing has landed: if"
-        " the first one was wrong, stop all workers and run `sink reset --forget --yes`"
+        f"the sink began to read the Kafka cluster {recorded}, this one is {cluster}. {remedy} Nothing has landed: if"
+        " the first one was wrong, stop all workers and run `sink reset --forget --yes`."
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from coordination.errors import Corrupt
+from coordination.errors import Corrupt, in_sentences
 from coordination.state import codec, tree
 from coordination.state import control as controls
 from coordination.state.control import Control
@@ -87,7 +87,7 @@ class SnapshotReader(ABC, Generic[T]):
         try:
             view = self.build(snapshot, decoded)
         except Corrupt as error:
-            raise Corrupt(f"{error}. {REMEDY}") from error
+            raise Corrupt(in_sentences(str(error), REMEDY)) from error
         self._seen = decoded_nodes
         return view
 

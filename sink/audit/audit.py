@@ -112,8 +112,8 @@ def _available(base_path: str, storage: Access) -> Iterator[None]:
         yield
     except OSError as error:
         fault = fault_in(str(error), base_path, storage)
-        reason = fault.sentence if fault else f"{base_path} cannot be read: {str(error)[:300]}"
-        raise TryAgain(f"{reason}. Try again.") from error
+        reason = f"{base_path} cannot be read: {str(error)[:300]}. Try again."
+        raise TryAgain(fault.sentence if fault else reason) from error
 
 
 def _audit(state: TableState, sink: str | None, asked: _Asked) -> Report:

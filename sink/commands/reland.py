@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from coordination.errors import ConfigError, Conflict
+from coordination.errors import ConfigError, Conflict, in_sentences
 from coordination.planning.relanding import OffsetRange, merged
 from sink.commands.common import ConfigOption, SinkOption, one_sink
 from sink.commands.offline import offline
@@ -74,7 +74,7 @@ def parse_ranges(texts: Sequence[str]) -> tuple[OffsetRange, ...]:
 
 def _print(out: Console, preview: Preview, is_done: bool, is_upsert: bool) -> None:
     for reason in preview.refusals:
-        out.print(Text(f"Refused: {reason}.", style="yellow"), soft_wrap=True)
+        out.print(Text(in_sentences(f"Refused: {reason}"), style="yellow"), soft_wrap=True)
     if preview.refusals:
         return
     for piece in preview.pieces[:_SHOWN]:

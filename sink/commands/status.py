@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordination.errors import ConfigError, Corrupt, Unavailable
+from coordination.errors import ConfigError, Corrupt, Unavailable, in_sentences
 from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
@@ -122,7 +122,7 @@ def _watch(reader: _StatusReader, as_json: bool) -> None:
                 reports = reader.read()
             except Unavailable as error:
                 document: dict[str, object] = {"error": str(error)}
-                output: RenderableType = Text(f"{error}. Looking again.", style="red")
+                output: RenderableType = Text(in_sentences(str(error), "Looking again."), style="red")
             else:
                 document, output = _document(reports), _rendered(reports)
             if as_json:

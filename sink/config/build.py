@@ -230,11 +230,6 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
     return list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
 
 
-def paragraph(problems: Iterable[Problem]) -> str:
-    """Returns the problems as sentences that follow one another."""
-    return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in sentences(problems))
-
-
 def message(path: Path, problems: Iterable[Problem]) -> str:
     lines = sentences(problems)
     if len(lines) == 1:

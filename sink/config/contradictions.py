@@ -12,6 +12,7 @@ from sink.clients.spark.specification import is_one_process
 from sink.config.groups.records import RAW_COLUMNS
 from sink.config.values import CATALOG_NAME
 from sink.hudi.catalog_specification import HIVE_SYNC
+from sink.hudi.specification import RECORD_INDEX_ENABLED
 from sink.storage.access import HADOOP
 
 if TYPE_CHECKING:
@@ -133,9 +134,9 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
             f"write.operation={operation} has one transaction in flight, for the next one's keys may be in it: set"
             " transactions.in.flight=1"
         )
-    record_index = "hoodie.metadata.global.record.level.index.enable"
-    if operation == "upsert" and settings.index_type == "record" and settings.hudi.get(record_index, "true") == "false":
-        yield f"{record_index}=false is not for index.type=record, which needs it. Remove it or set another index.type."
+    lacks_index = settings.hudi.get(RECORD_INDEX_ENABLED) == "false"
+    if operation == "upsert" and settings.index_type == "record" and lacks_index:
+        yield f"{RECORD_INDEX_ENABLED}=false is not for index.type=record. Remove it or set another index.type."
     if settings.services_audit_ms and not settings.provenance:
         yield (
             "services.audit.interval compares rows with the records at their offsets: set provenance.columns=true, or"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, in_sentences
 from sink.clients.spark.specification import SessionSpecification
-from sink.config.build import by_name, message, paragraph, settings_of, without_problems
+from sink.config.build import by_name, message, sentences, settings_of, without_problems
 from sink.config.claims import Claims
 from sink.config.every_field import ProcessSettings
 from sink.config.files import SINKS, SUFFIXES, Entry, Problem, of_sink, read_environment, read_file, variable_name
@@ -249,7 +249,7 @@ def _load_sources(sources: Sources, environ: Mapping[str, str], columns: bool) -
 def _misconfigured(loaded: Iterable[_Loaded], shared: Mapping[str, Entry]) -> Iterator[Misconfigured]:
     for entry in loaded:
         if entry.problems:
-            reason = paragraph(entry.problems)
+            reason = in_sentences(*sentences(entry.problems))
             yield misconfigured_of(_name(entry.source), reason, _effective_entries(entry.source, shared))
 
 

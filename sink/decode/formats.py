@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 
 from pyspark.sql import types as T
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, in_sentences
 from sink.decode.avro.columns import AvroReader
 from sink.decode.column_records import (
     ColumnDecoder,
@@ -117,7 +117,9 @@ class ValueFormat:
             reader = ProtobufReader(self.writer, self.message, columns, self.bounds)
             return ColumnDecoder(columns, reader, may_be_empty=True)
         except SchemaMismatch as error:
-            raise ConfigError(f"value.schema.file: {error}. Correct the schema file or the columns.") from None
+            raise ConfigError(
+                in_sentences(f"value.schema.file: {error}", "Correct the schema file or the columns.")
+            ) from None
 
     def _registered(
         self, columns: Columns, schema_id: SchemaId, message_path: tuple[int, ...], takes_bare: bool = False

@@ -26,7 +26,7 @@ from sink.hudi.lock import Locks, read_settled
 from sink.hudi.options import require_usable
 from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
-from sink.hudi.specification import TableSpecification
+from sink.hudi.specification import RECORD_INDEX, TableSpecification
 from sink.hudi.table_properties import unusual_properties
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import SchemaConflict
@@ -35,7 +35,6 @@ from sink.storage.files import PROBE_PREFIX
 from sink.storage.table_files import UPGRADE
 
 PARQUET = "PARQUET"
-RECORD_INDEX = "record_index"
 
 
 class TableChanged(TableError):

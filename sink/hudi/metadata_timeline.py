@@ -18,7 +18,8 @@ from sink.clients.java.errors import causes
 if TYPE_CHECKING:
     from sink.hudi.java_objects import HudiObjects
 
-METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
+METADATA_TABLE = ".hoodie/metadata"
+METADATA_TIMELINE = f"{METADATA_TABLE}/.hoodie/timeline"
 _COMPACT = "hoodie.metadata.compact.max.delta.commits"
 _COMPACT_DEFAULT = "10"
 _PENDING = re.compile(r"(\d+)(?:\.\w+)?\.(?:requested|inflight)")

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.decode.formats import BARE_KEYS
-from sink.hudi.specification import CODEC, DEFAULT_CODEC, TableSpecification
+from sink.hudi.specification import CODEC, DEFAULT_CODEC, RECORD_INDEX_ENABLED, TableSpecification
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
 from sink.layout.partition_times import TIME_TYPES, UNITS, BadPartition, PartitionTime
 from sink.layout.record_keys import KEY_TYPES
@@ -159,7 +159,7 @@ def write_options(table: TableSpecification) -> dict[str, str]:
     }
     if table.index == "record":
         options |= {
-            "hoodie.metadata.global.record.level.index.enable": "true",
+            RECORD_INDEX_ENABLED: "true",
             # A row whose partition has changed moves. Without partitions there is none to look for.
             "hoodie.record.index.update.partition.path": str(bool(table.partition_columns)).lower(),
         }

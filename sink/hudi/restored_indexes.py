@@ -17,14 +17,13 @@ from typing import Any
 
 from sink.hudi.client import HudiClient
 from sink.hudi.instants import ActiveTimeline
+from sink.hudi.metadata_timeline import METADATA_TABLE
 from sink.hudi.moments import restores_known_to
+from sink.hudi.specification import RECORD_INDEX, RECORD_INDEX_ENABLED
 
-_METADATA_TABLE = ".hoodie/metadata"
 _KEPT_BY_FILE = {"files", "column_stats", "bloom_filters"}
 """Parts of the metadata table in which a restore corrects what it has removed, or an entry for a file that is gone does
 no harm."""
-_RECORD_INDEX = "record_index"
-_RECORD_INDEX_ENABLED = "hoodie.metadata.global.record.level.index.enable"
 
 
 class RestoredIndexes:
@@ -47,15 +46,15 @@ class RestoredIndexes:
             config = meta.getTableConfig()
             indexes = set(self._hudi.json(config.getMetadataPartitions())) - _KEPT_BY_FILE
             # A process that died while it deleted the metadata table leaves files that the table does not name.
-            if indexes or (not config.isMetadataTableAvailable() and self._hudi.names(_METADATA_TABLE)):
+            if indexes or (not config.isMetadataTableAvailable() and self._hudi.names(METADATA_TABLE)):
                 self._make_anew(meta, indexes, require_held)
         self._restores = snapshot.restores
 
     def _make_anew(self, meta: Any, indexes: set[str], require_held: Callable[[], None]) -> None:
         options = dict(self._hudi.options)
-        if _RECORD_INDEX in indexes:
+        if RECORD_INDEX in indexes:
             # Other writers may look keys up in it, even if this sink does not.
-            options[_RECORD_INDEX_ENABLED] = "true"
+            options[RECORD_INDEX_ENABLED] = "true"
         require_held()
         self._hudi.delete_metadata_table(meta)
         require_held()

@@ -22,7 +22,7 @@ from enum import Enum
 
 import structlog
 
-from coordination.errors import ConfigError, Conflict, SinkError, TableError
+from coordination.errors import ConfigError, Conflict, SinkError, TableError, in_sentences
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.state.tree import KeeperView
@@ -256,7 +256,8 @@ def adopt(
             " with `sink reset --forget --yes`, then adopt again."
         )
     if view.halt is not None and not is_interrupted(view):
-        raise Conflict(f"sink {sink} has halted ({view.halt.reason}). Clear that with `sink reset`, then adopt again.")
+        halted = f"sink {sink} has halted: {view.halt.reason}"
+        raise Conflict(in_sentences(halted, "Clear that with `sink reset`, then adopt again."))
     for partition, offset in sorted(offsets.items()):
         log_range = log.partitions.get(partition)
         if log_range is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kazoo.client import KazooClient
 
-from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
+from coordination.errors import ConfigError, Conflict, SinkError, Unavailable, in_sentences
 from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor
 from coordination.state.incarnations import worker_of
@@ -199,7 +199,8 @@ class SinkControl:
 
     def _require_running(self, view: KeeperView, verb: str) -> None:
         if view.halt is not None:
-            raise Conflict(f"sink {self.name} is halted: {view.halt.reason}. A {verb} has to wait until it goes on.")
+            halted = f"sink {self.name} is halted: {view.halt.reason}"
+            raise Conflict(in_sentences(halted, f"A {verb} has to wait until it goes on."))
         if view.control.paused is not None:
             raise Conflict(
                 f"sink {self.name} is paused, {describe_request(view.control.paused)}. Run `sink resume` before a"

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from kazoo.client import KazooClient
 
-from coordination.errors import Conflict, TableError
+from coordination.errors import Conflict, TableError, in_sentences
 from coordination.machines import writes
 from coordination.machines.recovery import Advance, Ahead, compare_with_table
 from coordination.planning import schema_identity
@@ -122,7 +122,7 @@ class Office:
         """Makes the commit, and records it in ZooKeeper. Raises Conflict if the table refuses it: nothing changed."""
         newest, view = begun.newest, begun.view
         if (failure := schema_identity.conflict(newest.schemas, schemas)) is not None:
-            raise TableError(f"{failure.reason}. Nothing was changed.")
+            raise TableError(in_sentences(failure.reason, "Nothing was changed."))
         known = schema_identity.remembered(newest.schemas, schemas)
         checkpoint = replace(
             newest, epoch=view.epoch, number=begun.number, base=newest.number, results=(), schemas=known

@@ -334,7 +334,7 @@ HEADER = Header(4, 4, 1, 5, 3, Phase.PREPARED, 60.0, "digest", instant="20260101
         (view({P0: PartitionState("id", 3, 9, 0)}), "ZooKeeper records that sink orders has committed"),
         (view({}, ledger=Ledger(last=5, committed=5)), "ZooKeeper records that sink orders has committed"),
         (view({}, (Transaction(HEADER, 2, Plan({}), {}),)), "its transaction 4 is open"),
-        (view({}, halt=Halt(HaltKind.BAD_RECORD, "bad record")), r"sink orders has halted \(bad record\)"),
+        (view({}, halt=Halt(HaltKind.BAD_RECORD, "bad record")), r"sink orders has halted: bad record\."),
     ],
 )
 def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(keeper_view: KeeperView, reason: str):

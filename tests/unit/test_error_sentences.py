@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from coordination.errors import in_sentences
+
 ROOT = Path(__file__).resolve().parents[2]
 ERRORS = {"Unavailable", "Corrupt", "Conflict", "OutcomeUnknown", "ServiceBlocked", "Halt", "Problem", "TryAgain"}
 SECOND_SENTENCE = re.compile(r"\. [A-Z`]")
@@ -31,6 +33,10 @@ def _sentences() -> Iterator[tuple[str, str]]:
                     name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                     if name in ERRORS or name.endswith("Error"):
                         yield from ((f"{path.relative_to(ROOT)}:{node.lineno}", _text(each)) for each in node.args)
+
+
+def test_an_error_within_another_one_keeps_one_full_stop() -> None:
+    assert in_sentences("a", "Do b.", "c: d?", "e") == "a. Do b. c: d? e."
 
 
 def test_a_fix_is_a_sentence_of_its_own() -> None:

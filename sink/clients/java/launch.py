@@ -59,7 +59,7 @@ def _in_files(name: str, options: str, directory: Path) -> str:
     try:
         arguments = split_options(options)
     except ValueError as error:
-        raise ConfigError(f"{name}: {error}.") from None
+        raise ConfigError(f"{name}: {error}") from None
     if any(argument.startswith("-Xmx") for argument in arguments):
         raise ConfigError(f"{name}: -Xmx sets the heap, whose size the sink has to know. Set spark.driver.memory.")
     named: list[str] = []

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.errors import ConfigError, SinkError, Unavailable, in_sentences
 from coordination.state.incarnations import worker_of
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
@@ -202,7 +202,7 @@ def _watch_takeover(screen: Screen, progress: DemoProgress, view: KeeperView, la
 def _require_life(cluster: DemoCluster, view: KeeperView, progress: DemoProgress) -> None:
     """Raises `Unavailable` if the sink halted, or a worker ended that the demo did not kill."""
     if view.halt is not None:
-        raise Unavailable(f"the sink halted: {view.halt.reason}. See the logs in {cluster.logs}.")
+        raise Unavailable(in_sentences(f"the sink halted: {view.halt.reason}", f"See the logs in {cluster.logs}."))
     for name, worker in cluster.workers.items():
         if name != progress.victim and not worker.running:
             raise Unavailable(f"{name} ended with status {worker.exit_status}: {worker.tail()} (log: {worker.log})")
