@@ -27,7 +27,7 @@ def findings() -> AuditFindings:
 
 
 def kinds(findings: AuditFindings) -> list[FindingKind]:
-    return [finding.kind for finding in findings._listed]
+    return [finding.kind for finding in findings.all()]
 
 
 @pytest.mark.parametrize("schema", ["{", "[]", '{"fields": 1}', '{"fields": [{"name": 1, "type": "int"}]}'])
