@@ -14,7 +14,7 @@ export PYTHONUNBUFFERED := 1
 # Tests start hundreds of Pythons: without bytecode each compiles the packages again.
 export PYTHONDONTWRITEBYTECODE :=
 BOTH_CORES = @$(MAKE) --no-print-directory --jobs=2
-TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=short --durations=40
+TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --max-worker-restart 0 --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 

@@ -220,9 +220,18 @@ def damage_of(message: Message) -> DamagedLog | None:
     return DamagedLog(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0), reason)
 
 
-def make_admin(settings: Mapping[str, Any], logger: Logger) -> AdminClient:
+class Admin(AdminClient):
+    """An AdminClient that its owner closes. Answers are taken by a thread of librdkafka's, on which Python may collect
+    garbage; a client that is destroyed there, because its owner forgot it with a question open, aborts the process."""
+
+    def close(self) -> None:
+        """Drops the connections. Questions that are open get no answer."""
+        self.__exit__(None, None, None)
+
+
+def make_admin(settings: Mapping[str, Any], logger: Logger) -> Admin:
     try:
-        return AdminClient({**DEFAULTS, **settings}, logger=logger)
+        return Admin({**DEFAULTS, **settings}, logger=logger)
     except KafkaException as error:
         raise refusal(error) from error
 

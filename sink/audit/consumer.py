@@ -79,8 +79,15 @@ class TopicConsumer(Consumer):
         return messages
 
 
-def admin_client(settings: Mapping[str, Any]) -> AdminClient:
-    return AdminClient({**_DEFAULTS, **settings}, logger=_QUIET)
+class Admin(AdminClient):
+    """An AdminClient that its owner closes: librdkafka aborts the process if its own thread destroys one."""
+
+    def close(self) -> None:
+        self.__exit__(None, None, None)
+
+
+def make_admin(settings: Mapping[str, Any]) -> Admin:
+    return Admin({**_DEFAULTS, **settings}, logger=_QUIET)
 
 
 def damage_of(message: Message) -> CannotAudit | None:

@@ -29,7 +29,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from sink.audit.checkpoints import LogPartition
-from sink.audit.consumer import TopicConsumer, admin_client, as_kafka_prints, damage_of
+from sink.audit.consumer import TopicConsumer, as_kafka_prints, damage_of, make_admin
 from sink.audit.failures import TryAgain
 from sink.audit.log_records import LogRecords
 
@@ -87,13 +87,14 @@ class LogReader:
         self._bootstrap = access.bootstrap
         self._settings = {**access.settings, "bootstrap.servers": access.bootstrap}
         self._group = f"audit-{uuid.uuid4()}"
-        self._admin = admin_client(self._settings)
+        self._admin = make_admin(self._settings)
         self._consumer = TopicConsumer(self._settings, self._group, "read_committed")
         self._topic_ids: dict[str, str] = {}
         """The ids by which the described topics are read."""
 
     def close(self) -> None:
         self._consumer.close()
+        self._admin.close()
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicState]:
         topic_names = sorted(set(names))

@@ -245,17 +245,17 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
     """Reports this user's permissions, as the brokers describe them. A broker without authorisation lists none, or
     all.
     """
-    admin = make_admin(settings.kafka_native, QuietLogger())
     topics = ck.TopicCollection(list(names))
-    answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
-    for topic, answer in answers.items():
-        try:
-            allowed = answer.result(15).authorized_operations
-        except (ck.KafkaException, TimeoutError) as error:
-            yield CheckResult("Kafka", f"topic {topic}: what this user may do is not told ({error})")
-            continue
-        if allowed and "READ" not in {operation.name for operation in allowed}:
-            yield CheckResult("Kafka", f"topic {topic} may not be read. Grant READ and DESCRIBE.", wrong=True)
+    with closing(make_admin(settings.kafka_native, QuietLogger())) as admin:
+        answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
+        for topic, answer in answers.items():
+            try:
+                allowed = answer.result(15).authorized_operations
+            except (ck.KafkaException, TimeoutError) as error:
+                yield CheckResult("Kafka", f"topic {topic}: what this user may do is not told ({error})")
+                continue
+            if allowed and "READ" not in {operation.name for operation in allowed}:
+                yield CheckResult("Kafka", f"topic {topic} may not be read. Grant READ and DESCRIBE.", wrong=True)
 
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:

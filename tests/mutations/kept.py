@@ -109,6 +109,8 @@ class _Admin:
     def __init__(self, kept: KeptLog, *_: object) -> None:
         self._kept = kept
 
+    def close(self) -> None: ...
+
     def describe_topics(self, topics: Any, **_: object) -> dict[str, Future[Any]]:
         return {name: self._described(name) for name in topics.topic_names}
 
@@ -131,7 +133,7 @@ class _Admin:
 @contextmanager
 def reading(kept: KeptLog) -> Iterator[TopicAccess]:
     """The audit's reader reads these records meanwhile. Yields the access to give to it."""
-    clients = {"TopicConsumer": partial(_Consumer, kept), "admin_client": partial(_Admin, kept)}
+    clients = {"TopicConsumer": partial(_Consumer, kept), "make_admin": partial(_Admin, kept)}
     with patch.multiple(log, **clients):
         yield TopicAccess("kept", topics=tuple(kept.ids))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -163,7 +163,7 @@ def test_the_process_that_asks_kafka_tries_a_view_once(monkeypatch: pytest.Monke
         raise Unsettled("offsets of moving-0 at k:9092: Leader not available")
 
     monkeypatch.setattr(kafka.Log, "_take_view", take_view)
-    monkeypatch.setattr(kafka.Log, "_connected", lambda _: SimpleNamespace(poll=lambda _: None))
+    monkeypatch.setattr(kafka.Log, "_asking", lambda _: nullcontext())
     answer = kafka_process._prepare(({"bootstrap.servers": "k:9092"}, 1.0))
     with pytest.raises(Unsettled):
         answer(((MOVING,), None, ()))

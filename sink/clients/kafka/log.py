@@ -13,19 +13,20 @@ import difflib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.librdkafka import make_admin, url_safe
+from sink.librdkafka import Admin, make_admin, url_safe
 
 LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
@@ -94,14 +95,14 @@ class Unsettled(Unavailable):
 
 
 class Log:
-    """An AdminClient, made at first use. Not thread-safe."""
+    """An Admin client, made at first use. Not thread-safe."""
 
     def __init__(self, native: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
         """`native` are librdkafka's settings, with `bootstrap.servers`. `timeout` bounds one question, in seconds."""
         self._native = native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
-        self._admin: AdminClient | None = None
+        self._admin: Admin | None = None
         self._connection_errors: dict[int, str] = {}
         self._deadline = 0.0
         self._listed: tuple[float, tuple[str, ...]] | None = None
@@ -113,52 +114,50 @@ class Log:
 
     def view_once(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `view`, but does not wait for the topics to settle: raises Unsettled or UnknownTopic."""
-        self._deadline = time.monotonic() + self._timeout
-        admin = self._connected()
-        admin.poll(0)
-        self._connection_errors.clear()
-        try:
+        with self._asking() as admin:
             return self._take_view(admin, tuple(topics), pattern, tuple(optional))
-        except Unavailable as error:
-            if not isinstance(error, Unsettled):
-                # librdkafka waits for the controller that it knows, also where that broker is gone for good.
-                self._admin = None
-            raise
-        finally:
-            admin.poll(0)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Returns the names of all topics that this user may see, or of those whose whole name matches `pattern`. It
         lists topics at most every `LIST_SECONDS`."""
-        self._deadline = time.monotonic() + self._timeout
-        return self._names(self._connected(), pattern)
+        with self._asking() as admin:
+            return self._names(admin, pattern)
 
     def offsets_at(self, partitions: Sequence[TopicPartition], seconds: float) -> dict[TopicPartition, int | None]:
         """Returns the first offset of each partition with a timestamp of at least `seconds` since 1970. Raises what
         `view` raises."""
         if not partitions:
             return {}
-        self._deadline = time.monotonic() + self._timeout
         spec = OffsetSpec.for_timestamp(int(seconds * 1000))
-        offsets = self._results(self._list_offsets(self._connected(), partitions, spec, _COMMITTED))
+        with self._asking() as admin:
+            offsets = self._results(self._list_offsets(admin, partitions, spec, _COMMITTED))
         return {topic_partition: offset if offset >= 0 else None for topic_partition, offset in offsets.items()}
 
     def close(self) -> None:
         """Drops the connections. A later view opens new ones."""
+        if self._admin is not None:
+            self._admin.close()
         self._admin = None
 
-    def _connected(self) -> AdminClient:
+    @contextmanager
+    def _asking(self) -> Iterator[Admin]:
+        """Gives a client for questions that take `timeout` seconds together."""
+        self._deadline = time.monotonic() + self._timeout
         if self._admin is None:
-            settings: dict[str, Any] = {**self._native, "error_cb": self._note_connection_error}
+            settings: dict[str, Any] = {**self._native, "error_cb": partial(_note, self._connection_errors)}
             self._admin = make_admin(settings, QuietLogger())
-        return self._admin
-
-    def _note_connection_error(self, error: ck.KafkaError) -> None:
-        """Notes the error of a connection. librdkafka only calls this; the request itself times out."""
-        self._connection_errors[error.code()] = error.str()
+        self._admin.poll(0)
+        self._connection_errors.clear()
+        try:
+            yield self._admin
+        except Unavailable as error:
+            if not isinstance(error, Unsettled):
+                # librdkafka waits for the controller that it knows, also where that broker is gone for good.
+                self.close()
+            raise
 
     def _take_view(
-        self, admin: AdminClient, required: Sequence[str], pattern: str | None, optional: Sequence[str]
+        self, admin: Admin, required: Sequence[str], pattern: str | None, optional: Sequence[str]
     ) -> LogView:
         matching = None if pattern is None else self._names(admin, pattern)
         topics = tuple(dict.fromkeys([*required, *optional, *(matching or ())]))
@@ -195,7 +194,7 @@ class Log:
         }
         return LogView(cluster, log_ranges, matching=matching, deleted=missing)
 
-    def _names(self, admin: AdminClient, pattern: str | None) -> tuple[str, ...]:
+    def _names(self, admin: Admin, pattern: str | None) -> tuple[str, ...]:
         if self._listed is None or time.monotonic() > self._listed[0] + LIST_SECONDS:
             try:
                 names = admin.list_topics(timeout=self._seconds_left()).topics
@@ -204,7 +203,7 @@ class Log:
             self._listed = time.monotonic(), tuple(sorted(names))
         return tuple(name for name in self._listed[1] if pattern is None or re.fullmatch(pattern, name))
 
-    def _describe(self, admin: AdminClient, topics: Sequence[str]) -> tuple[_Topics, tuple[str, ...]]:
+    def _describe(self, admin: Admin, topics: Sequence[str]) -> tuple[_Topics, tuple[str, ...]]:
         """Returns topic id and partition numbers of each existing topic, and the missing topics."""
         if not topics:
             return {}, ()
@@ -230,7 +229,7 @@ class Log:
         return topics_found, tuple(missing)
 
     def _offsets(
-        self, admin: AdminClient, partitions: Sequence[TopicPartition]
+        self, admin: Admin, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Returns log starts, high watermarks and ends, with three requests to each leader for any number of
         partitions. Asks for the ends last.
@@ -244,7 +243,7 @@ class Log:
         return starts, high_watermarks, self._results(self._list_offsets(admin, partitions, latest, _COMMITTED))
 
     def _list_offsets(
-        self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: ck.IsolationLevel
+        self, admin: Admin, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: ck.IsolationLevel
     ) -> Mapping[ck.TopicPartition, Future[Any]]:
         wanted = {ck.TopicPartition(partition.topic, partition.partition): spec for partition in partitions}
         return self._submit(
@@ -286,7 +285,7 @@ class Log:
         """Returns the seconds until the time-out of the view; never 0, so that an available answer is read."""
         return max(self._deadline - time.monotonic(), 0.01)
 
-    def _similar_names(self, admin: AdminClient, missing: Iterable[str]) -> list[str]:
+    def _similar_names(self, admin: Admin, missing: Iterable[str]) -> list[str]:
         try:
             names = [name for name in admin.list_topics(timeout=self._seconds_left()).topics if name[:2] != "__"]
         except ck.KafkaException as error:
@@ -324,6 +323,11 @@ class Log:
             f"Kafka at {self._bootstrap} cannot be reached ({question}: {causes[-1]}). Start it or correct "
             "kafka.bootstrap.servers."
         )
+
+
+def _note(connection_errors: dict[int, str], error: ck.KafkaError) -> None:
+    """Notes the error of a connection. librdkafka only calls this; the request itself times out."""
+    connection_errors[error.code()] = error.str()
 
 
 def settled(take_view: Callable[[], LogView], timeout: float) -> LogView:

@@ -136,11 +136,10 @@ def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
         raise Unavailable(
             f"no Kafka broker answers at {bootstrap} within {ANSWER_SECONDS:.0f} s. Start one or correct --bootstrap."
         )
-    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_NOWHERE)
     new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-    creation = admin.create_topics([new_topic])[topic]
     try:
-        creation.result(timeout=ACKNOWLEDGE_SECONDS)
+        with AdminClient({"bootstrap.servers": bootstrap}, logger=_NOWHERE) as admin:
+            admin.create_topics([new_topic])[topic].result(timeout=ACKNOWLEDGE_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise Unavailable(f"topic {topic} cannot be made at {bootstrap}: {error.args[0].str()}") from error
