@@ -113,7 +113,7 @@ class KeyedTable:
 
     def upsert(self, rows: DataFrame, fence: Fence) -> None:
         """Commits rows, which have `COLUMNS`, by name."""
-        with self._locks("publish bad records"):
+        with self._locks("publish bad records") as require_held:
             fence()
             if not self.exists():
                 self._create()
@@ -122,12 +122,12 @@ class KeyedTable:
             self._identity.keep(owner.lock)
             self._roll_back_pending(meta)
             try:
-                self._upsert(meta, rows.select(*COLUMNS.names), fence, owner)
+                self._upsert(meta, rows.select(*COLUMNS.names), fence, owner, require_held)
             finally:
                 # This stops Hudi's heartbeats: the next writer rolls back an instant that was not completed.
                 self._hudi.close()
 
-    def _upsert(self, meta: Any, rows: DataFrame, fence: Fence, owner: Owner) -> None:
+    def _upsert(self, meta: Any, rows: DataFrame, fence: Fence, owner: Owner, require_held: Callable[[], None]) -> None:
         hudi, client = self._hudi, self._hudi.client
         instant = str(client.startCommit(COMMIT))
         client.setOperationType(hudi.operation)
@@ -135,7 +135,7 @@ class KeyedTable:
         stats = hudi.stats_of(client.upsert(records, instant))
         self._failpoints.reach("Errors.written")
         fence()
-        hudi.commit_stats(instant, hudi.write_stats(stats), {OWNER_KEY: owner.encode()})
+        hudi.commit_stats(instant, hudi.write_stats(stats), {OWNER_KEY: owner.encode()}, require_held)
 
     def _create(self) -> None:
         builder = self._hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()

@@ -58,7 +58,10 @@ class JavaFunctions:
     def method(self, owner: Any, name: str, *parameters: Any) -> Any:
         """Returns a handle of a public method; if the method is not static, the object is the first parameter."""
         kinds = self._array(self._class, *parameters)
-        return self._lookup.unreflect(owner.getMethod(name, kinds))
+        return self.handle(owner.getMethod(name, kinds))
+
+    def handle(self, method: Any) -> Any:
+        return self._lookup.unreflect(method)
 
     def chain(self, first: Any, *more: Any) -> Any:
         """Composes handles: each takes the result of the one before."""
@@ -82,6 +85,10 @@ class JavaFunctions:
 
     def consumer(self, handle: Any) -> Any:
         return self._as_interface("java.util.function.Consumer", handle)
+
+    def function2(self, handle: Any) -> Any:
+        """Hudi's own function of two parameters."""
+        return self._as_interface("org.apache.hudi.common.util.Functions$Function2", handle)
 
     def _as_interface(self, interface: str, handle: Any) -> Any:
         return self._invoke.MethodHandleProxies.asInterfaceInstance(self.kind(interface), handle)

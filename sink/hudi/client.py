@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from sink.clients.java.errors import JAVA_ERRORS
 from sink.clients.spark.inline_reads import close_inline_reads
 from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, log_stats, with_column_stats
+from sink.hudi.completion import complete_commit
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service
 
@@ -170,12 +171,15 @@ class HudiClient(HudiObjects):
             java_stats.addAll(log_stats(self, logs))
         return java_stats
 
-    def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
-        """Completes the instant. `avro`: the table's schema that the commit names, by default that of this object."""
+    def commit_stats(
+        self, instant: str, stats: Any, extra: Mapping[str, str], require_held: Callable[[], None], avro: str = ""
+    ) -> None:
+        """Completes the instant. `avro`: the table's schema that the commit names, by default that of this object.
+        `require_held` raises if the table lock is lost: it is asked when all but the timeline is written."""
         # The client reads the schema from the very configuration that it was made with.
         self.config.setSchema(avro or self._avro)
         self.client.setOperationType(self.operation)
-        self.client.commitStats(instant, stats, self.option(self.java_map(extra)), self.action)
+        complete_commit(self, self.client, instant, stats, extra, require_held)
         self._begun_here.discard(instant)
 
     def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:

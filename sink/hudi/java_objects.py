@@ -137,16 +137,19 @@ class HudiObjects:
     def call_hidden(
         self, target: Any, method: str, parameters: Sequence[str], *arguments: Any, owner: str | None = None
     ) -> Any:
-        """Calls a method that is not public, or whose class is not. `parameters` are the classes that it declares, or
-        `boolean`; `owner` is the class that declares the method, if it is not the target's own.
+        """Calls a method that is not public, or whose class is not. `parameters` as for `hidden_method`; `owner` is the
+        class that declares the method, if it is not the target's own.
         """
+        declared = self.hidden_method(owner or str(target.getClass().getName()), method, parameters)
+        return declared.invoke(target, self.java_array(self.jvm.java.lang.Object, *arguments))
+
+    def hidden_method(self, owner: str, method: str, parameters: Sequence[str]) -> Any:
+        """Returns a method of the class `owner`. `parameters` are the classes that it declares, or `boolean`."""
         of_boolean = {"boolean": self.jvm.java.lang.Boolean.TYPE} if "boolean" in parameters else {}
         kinds = [of_boolean.get(name) or self.java_class(name) for name in parameters]
-        declared = (self.java_class(owner) if owner else target.getClass()).getDeclaredMethod(
-            method, self.java_array(self.jvm.java.lang.Class, *kinds)
-        )
+        declared = self.java_class(owner).getDeclaredMethod(method, self.java_array(self.jvm.java.lang.Class, *kinds))
         declared.setAccessible(True)
-        return declared.invoke(target, self.java_array(self.jvm.java.lang.Object, *arguments))
+        return declared
 
     def option(self, value: Any = None) -> Any:
         kind = self.java.common.util.Option

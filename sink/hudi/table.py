@@ -196,7 +196,7 @@ class Table:
         if columns:
             extra[SPECIFICATION_KEY + self._specification.sink] = self._schema.with_columns(columns).specification_json
         changes = table_changes(stats, self._specification.upserts)
-        with self._locks("complete"):
+        with self._locks("complete") as require_held:
             snapshot = self._timeline.snapshot()
             view = self._timeline.view((instant,), snapshot)
             if (settled := _SETTLED.get(view.instants[instant])) is not None:
@@ -232,7 +232,7 @@ class Table:
                 parsed = self._hudi.write_stats(stats, avro)
             guard(view)
             try:
-                self._hudi.commit_stats(instant, parsed, extra, avro)
+                self._hudi.commit_stats(instant, parsed, extra, require_held, avro)
             except (*JAVA_ERRORS, OSError) as error:
                 return self._outcome(instant, error)
         self._timeline.note_completed(instant, checkpoint)

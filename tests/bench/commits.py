@@ -15,7 +15,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from sink.storage.files import open_storage
 from sink.write.files.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.files.parquet_layout import choose_layout
 from tests.one_sink import load
+from tests.unlocked import unlocked
 
 DDL = "order_id bigint, customer string, region string, amount double, note string"
 SINK = "commits"
@@ -57,7 +57,7 @@ def _commits(directory: Path, options: argparse.Namespace) -> Iterator[tuple[flo
     settings = _settings(directory, options)
     schema = parse_ddl(DDL, settings.provenance)
     spark = start_session(settings.session, SINK, directory / "spark.log")
-    table = Table(spark, settings.table, schema, nullcontext)
+    table = Table(spark, settings.table, schema, unlocked)
     table.ensure()
     template: dict[str, Any] = {}
     for number in range(1, options.commits + 1):

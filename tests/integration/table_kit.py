@@ -128,7 +128,7 @@ class Driver:
     def land_as_another(self, first: int) -> None:
         """Commits as another writer does, without owner and checkpoint."""
         instant = self.begin_as_another()
-        self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {})
+        self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {}, lambda: None)
 
     def roll_back_as_another(self, instant: str) -> None:
         """Rolls back as another writer's clean-up of failed writes does."""

@@ -7,7 +7,6 @@ import datetime
 import json
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from sink.schema.table_schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.files.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.files.parquet_layout import choose_layout
+from tests.unlocked import unlocked
 
 pytestmark = pytest.mark.integration
 
@@ -97,7 +97,7 @@ class Written:
         sink_settings = {"schema.ddl": " ".join(DDL.split()), "partition.field.name": "part", "record.key.fields": "id"}
         self.settings = table_settings(base, "127.0.0.1:9", **{**sink_settings, **WITH_INDEX, **more})
         self.schema = parse_ddl(DDL, self.settings.provenance)
-        self.table = Table(spark, self.settings.table, self.schema, nullcontext)
+        self.table = Table(spark, self.settings.table, self.schema, unlocked)
         self.table.ensure()
         self.hudi = hudi_of(spark, self.settings, self.schema)
         self.instant = self.table.begin(1, 1)
@@ -173,7 +173,7 @@ def test_the_metadata_table_says_the_same_as_after_hudi_has_read_the_footers(
         tmp_path / "other", "127.0.0.1:9", **{**WITH_INDEX, **more, "partition.field.name": "part"},
         **{"schema.ddl": " ".join(DDL.split()), "record.key.fields": "id"},
     )  # fmt: skip
-    table = Table(spark, other_settings.table, written.schema, nullcontext)
+    table = Table(spark, other_settings.table, written.schema, unlocked)
     stats = [json.dumps(without_ranges(stat)) for stat in written.stats]
     assert table.complete(written.instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     table.stop_heartbeats()

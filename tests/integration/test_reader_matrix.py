@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-from contextlib import nullcontext
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +25,7 @@ from sink.config import Settings
 from sink.hudi.table import Table
 from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.engines.engine import engine_of
+from tests.unlocked import unlocked
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -96,7 +96,7 @@ class Case:
         self.settings = settings
         self.schema = schema
         self.path = settings.base_path
-        self.table = Table(spark, settings.table, schema, nullcontext)
+        self.table = Table(spark, settings.table, schema, unlocked)
         self.engine = engine_of(spark, settings.table, settings.records, schema)
         self.names = schema.spark.names
         self.topic = self.sql = ""

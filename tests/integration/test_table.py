@@ -17,7 +17,7 @@ from coordination.state.model import InstantState, TableView
 from sink.audit.timeline import metadata_of
 from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
-from sink.hudi.lock import TableLocks
+from sink.hudi.lock import TableLock, TableLocks
 from sink.hudi.options import commit_options
 from sink.hudi.table import Table, TableOutcome
 from sink.schema.table_schema import parse_ddl
@@ -37,6 +37,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
+METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 METADATA_TABLE = {"hoodie__metadata__enable": "true"}
 
 
@@ -176,6 +177,36 @@ def test_two_processes_write_under_one_instant(driver: Driver, other_process: Ot
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     assert driver.count() == 20
     assert other_process.ask("complete", instant, stats, 1) == "ALREADY_COMPLETE"
+
+
+def test_a_process_that_loses_the_lock_while_hudi_writes_the_metadata_table_completes_nothing_a_second_time(
+    make_driver: MakeDriver, other_process: OtherProcess, zookeeper_client: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(**METADATA_TABLE)
+    base = Path(driver.settings.base_path)
+    other_process.open(base, **METADATA_TABLE)
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    ask = TableLock.require_held
+
+    def stand_still(lock: TableLock) -> None:
+        """Ends the session's znode, as ZooKeeper does when it has not heard of a process, and lets another go on."""
+        monkeypatch.setattr(TableLock, "require_held", ask)
+        assert list((base / METADATA_TIMELINE).glob(f"{instant}_*")), "Hudi has written the metadata table"
+        zookeeper_client.delete(f"{lock.path}/{lock.node}")
+        assert other_process.ask("complete", instant, stats, 1) == "COMPLETED"
+        second = other_process.ask("begin", 2, 2)
+        assert other_process.ask("complete", second, other_process.ask("write", second, 10), 2) == "COMPLETED"
+        ask(lock)
+
+    monkeypatch.setattr(TableLock, "require_held", stand_still)
+    with pytest.raises(Unavailable, match="no longer holds it"):
+        driver.table.complete(instant, stats, checkpoint(1), allow)
+    assert len(list((base / ".hoodie/timeline").glob(f"{instant}_*"))) == 1
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.ALREADY_COMPLETE
+    assert driver.count() == driver.count(metadata=False) == 20
+    driver.land(3)
+    assert driver.count() == driver.count(metadata=False) == 30
 
 
 def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other_process: OtherProcess) -> None:

@@ -479,7 +479,7 @@ def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(
     upserts.table.stop_heartbeats()
     assert (report.held, report.changed, report.rows) == (True, True, 3), report.to_json()
     [note] = [finding for finding in report.notes if finding.kind is FindingKind.OTHERS]
-    assert note.sentence.startswith("1 record keys have several rows. These commits inserted rows and looked up no key")
+    assert note.sentence.startswith("1 record keys have several rows; these commits inserted rows and looked up no key")
 
 
 def test_who_does_not_lead_rehearses_with_such_a_table(make_upserts: MakeUpserts) -> None:
