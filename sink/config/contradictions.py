@@ -12,7 +12,7 @@ from sink.clients.spark.specification import is_one_process
 from sink.config.groups.records import RAW_COLUMNS
 from sink.config.values import CATALOG_NAME
 from sink.hudi.catalog_specification import HIVE_SYNC
-from sink.hudi.specification import RECORD_INDEX_ENABLED
+from sink.hudi.index_names import RECORD_INDEX_ENABLED
 from sink.storage.access import HADOOP
 
 if TYPE_CHECKING:

@@ -22,11 +22,12 @@ from coordination.errors import ConfigError, TableError, Unavailable
 from sink.clients.java.errors import JAVA_ERRORS, message
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.existing_rows import rows_conflict
+from sink.hudi.index_names import RECORD_INDEX
 from sink.hudi.lock import Locks, read_settled
 from sink.hudi.options import require_usable
 from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
-from sink.hudi.specification import RECORD_INDEX, TableSpecification
+from sink.hudi.specification import TableSpecification
 from sink.hudi.table_properties import unusual_properties
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import SchemaConflict

@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.decode.formats import BARE_KEYS
-from sink.hudi.specification import CODEC, DEFAULT_CODEC, RECORD_INDEX_ENABLED, TableSpecification
+from sink.hudi.index_names import RECORD_INDEX_ENABLED
+from sink.hudi.specification import CODEC, DEFAULT_CODEC, TableSpecification
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
 from sink.layout.partition_times import TIME_TYPES, UNITS, BadPartition, PartitionTime
 from sink.layout.record_keys import KEY_TYPES

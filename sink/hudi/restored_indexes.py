@@ -16,10 +16,10 @@ from contextlib import closing
 from typing import Any
 
 from sink.hudi.client import HudiClient
+from sink.hudi.index_names import RECORD_INDEX, RECORD_INDEX_ENABLED
 from sink.hudi.instants import ActiveTimeline
 from sink.hudi.metadata_timeline import METADATA_TABLE
 from sink.hudi.moments import restores_known_to
-from sink.hudi.specification import RECORD_INDEX, RECORD_INDEX_ENABLED
 
 _KEPT_BY_FILE = {"files", "column_stats", "bloom_filters"}
 """Parts of the metadata table in which a restore corrects what it has removed, or an entry for a file that is gone does

@@ -19,9 +19,6 @@ from sink.schema.table_schema import IS_DELETED
 from sink.schema.warnings import OmittedField
 from sink.storage.store import Store
 
-RECORD_INDEX = "record_index"
-"""The partition of Hudi's metadata table, or the index as Spark SQL names it."""
-RECORD_INDEX_ENABLED = "hoodie.metadata.global.record.level.index.enable"
 LOCK_BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
 LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 DEFAULT_LOCK_BASE_PATH = "/hudi"

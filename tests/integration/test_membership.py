@@ -54,6 +54,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
             participating=serial,
             turns=turns_of(pool, ticker),
             observer=observer,
+            locks=(),
         )
     ticker.stop()
     client.stop()

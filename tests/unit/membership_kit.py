@@ -141,6 +141,7 @@ class World:
             participating=SerialExecutor(pool),
             turns=turns_of(pool, ticker),
             observer=Observer(self.settings, self.metrics),
+            locks=(),
         )
 
     def membership(self) -> Membership:

@@ -38,8 +38,8 @@ from sink.runtime.process.http_settings import http_specification
 from sink.runtime.process.presence import Presence
 from sink.runtime.process.signals import Signals
 from sink.runtime.sinks.life import SinkState
-from sink.runtime.sinks.resources import SharedTurns
-from sink.runtime.sinks.sink import REQUEST_SECONDS, SharedParts, Sink
+from sink.runtime.sinks.resources import SharedParts, SharedTurns
+from sink.runtime.sinks.sink import REQUEST_SECONDS, Sink
 from sink.runtime.turns.admission import AdmissionControl
 from sink.runtime.turns.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.turns.waiting import until_stopped

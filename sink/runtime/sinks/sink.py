@@ -12,23 +12,16 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass
+from concurrent.futures import CancelledError, Future
 from threading import Event
 from typing import TypeVar
 
 import structlog
-from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
-from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
-from sink.bad_records.table import ErrorsTable
 from sink.clients.java.errors import JAVA_ERRORS, error_summary
-from sink.clients.kafka.groups import GroupCommitter
-from sink.clients.kafka.shared_log import SharedLog
-from sink.clients.zookeeper.session import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.options import require_usable
@@ -38,19 +31,16 @@ from sink.operations.observed_sink import observed_sink
 from sink.operations.table_version import require_own_table
 from sink.runtime.sinks.life import Life, SinkEvent, SinkState
 from sink.runtime.sinks.membership import Membership, new_member
-from sink.runtime.sinks.resources import Resources, SharedTurns
-from sink.runtime.turns.pools import SerialExecutor
+from sink.runtime.sinks.resources import Resources, SharedParts, make_resources
 from sink.runtime.turns.spreading import IMPAIRED_SECONDS
 from sink.runtime.turns.waiting import until_stopped
-from sink.runtime.watches.jvm_watchdog import JvmWatchdog
-from sink.runtime.watches.notes import LandedOffsets, Observer
+from sink.runtime.watches.notes import Observer
 from sink.schema.table_schema import TableSchema
 from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
 from sink.telemetry.logs import ContextThread, bound, in_context
 from sink.telemetry.metrics import SinkMetrics
 from sink.telemetry.version import sink_version
-from sink.write.engines.engine import engine_of
 from sink.write.rows.row_spec import table_schema
 from sink.write.rows.value_rules import left_open
 
@@ -72,26 +62,6 @@ WAITING_FOR = {
 }
 """Names in the metric `sink_waiting`."""
 _Done = TypeVar("_Done")
-
-
-@dataclass(frozen=True, slots=True)
-class SharedParts:
-    """The parts that a process has once, for all of its sinks."""
-
-    session: ZooKeeperSession
-    spark: SparkSession
-    watchdog: JvmWatchdog
-    turns: SharedTurns
-    kafka: Callable[[Settings], SharedLog]
-    groups: Callable[[Settings], GroupCommitter]
-    preparing: Executor
-    """One new table at a time: they would take the cores from everything else."""
-    is_warm: Event
-    """Set when Spark has done its first job: a fleet need not wait for a newcomer's."""
-
-    @property
-    def client(self) -> KazooClient:
-        return self.session.client
 
 
 class Sink:
@@ -261,7 +231,9 @@ class Sink:
         self.schema = schema
         LOG.debug("worker.reached", phase="schema")
         shared = self._shared.result()
-        resources = self._open(shared, schema)
+        resources = make_resources(shared, settings, schema, self._metrics, self._tree_changed)
+        self._locks, self._keeper, self._observer = resources.locks, resources.keeper, resources.observer
+        self._open(resources, shared)
         while not self._stop.is_set() and not shared.is_warm.wait(POLL_SECONDS):
             pass
         if self._stop.is_set():
@@ -275,45 +247,22 @@ class Sink:
         while not self._stop.is_set():
             self._take_part(resources, shared)
 
-    def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
-        settings, spark, client = self.settings, shared.spark, shared.client
-        specification = settings.table
-        self._metrics.waits_for("zookeeper", not client.connected)
-        locks = TableLocks(client, specification.lock, note_held=self._metrics.lock_held)
-        table = Table(spark, specification, schema, locks)
-        engine = engine_of(spark, specification, settings.records, schema)
-        engine.check()
-        errors = ErrorsTable(spark, settings.errors, client)
-        self._locks = (locks, errors.locks)
-        keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
+    def _open(self, resources: Resources, shared: SharedParts) -> None:
+        """Waits until each server answers. Makes the table unless it is there."""
+        settings, observer = resources.settings, resources.observer
+        self._metrics.waits_for("zookeeper", not shared.client.connected)
+        resources.engine.check()
         # Before anything is made or begun.
-        self._until_stopped("ZooKeeper", keeper.require_own_version)
-        observer = self._observer = Observer(
-            settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
-        )
+        self._until_stopped("ZooKeeper", resources.keeper.require_own_version)
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
         self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
-        kafka = shared.kafka(settings)
-        store = specification.store
+        store = settings.table.store
         self._until_stopped("the store", lambda: self._in_store(lambda: require_answer(store.base_path, store.access)))
         require_own_table(settings)
-        self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
+        self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(resources.table.ensure)))
         LOG.debug("worker.reached", phase="table")
-        self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
-        self._until_stopped("the process that asks Kafka", kafka.start)
-        return Resources(
-            settings=settings,
-            client=client,
-            keeper=keeper,
-            table=table,
-            errors=errors,
-            engine=engine,
-            log=kafka,
-            coordinating=SerialExecutor(shared.turns.pool),
-            participating=SerialExecutor(shared.turns.pool),
-            turns=shared.turns,
-            observer=observer,
-        )
+        self._until_stopped("the errors table", lambda: self._in_store(resources.errors.verify))
+        self._until_stopped("the process that asks Kafka", shared.kafka(settings).start)
 
     def _prepare(self, table: Table) -> None:
         """Makes the metadata table early. Nothing depends on it: the first transaction makes the missing parts."""
