@@ -1,11 +1,11 @@
 """Hudi's commit, in its own steps and their order, with the table lock asked for between its two writes.
 
 Hudi's `commitStats` writes the metadata table, which takes seconds on a loaded host or an object store, and then the
-timeline. A process whose session ends in between completes what its successor has completed already. Guarantee: the
-timeline is written by who holds the lock when the metadata table is written; what is left of the gap is one request to
-ZooKeeper and the writing of one file. Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`), without what the sink
-refuses among Hudi's settings: callbacks, schemas on read, streaming writes of the metadata table, services in line.
-Raises what py4j raises, and what `require_held` raises.
+timeline. A process whose session ends in between completes what its successor has completed already. Guarantee: only a
+process that still holds the lock when the metadata table is written goes on to the timeline; one request to ZooKeeper
+and the writing of one file are left of the gap. Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`), without
+what the sink refuses among Hudi's settings: callbacks, schemas on read, streaming writes of the metadata table, and
+services in line. Raises what py4j raises, and what `require_held` raises.
 """
 
 from __future__ import annotations
