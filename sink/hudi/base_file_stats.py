@@ -10,6 +10,7 @@ the worker that wrote to the worker that commits, which would read each log file
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,17 +19,6 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from sink.layout.column_ranges import KEY, ColumnRange, decode_ranges
-
-if TYPE_CHECKING:
-    from sink.hudi.java_objects import HudiObjects
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sink.hudi.java_objects import HudiObjects
-
-import base64
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sink.hudi.java_objects import HudiObjects
@@ -61,6 +51,7 @@ class JavaFunctions:
         return self.handle(owner.getMethod(name, kinds))
 
     def handle(self, method: Any) -> Any:
+        """Returns a handle of a method that is public, or was made accessible."""
         return self._lookup.unreflect(method)
 
     def chain(self, first: Any, *more: Any) -> Any:

@@ -175,7 +175,7 @@ class HudiClient(HudiObjects):
         self, instant: str, stats: Any, extra: Mapping[str, str], require_held: Callable[[], None], avro: str = ""
     ) -> None:
         """Completes the instant. `avro`: the table's schema that the commit names, by default that of this object.
-        `require_held` raises if the table lock is lost: it is asked when all but the timeline is written."""
+        `require_held` raises if the table lock is lost; it is called before each of Hudi's two writes."""
         # The client reads the schema from the very configuration that it was made with.
         self.config.setSchema(avro or self._avro)
         self.client.setOperationType(self.operation)

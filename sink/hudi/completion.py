@@ -1,11 +1,11 @@
-"""Hudi's commit, in its own steps and their order, with the table lock asked for between its two writes.
+"""Hudi's commit, in its own steps and their order, with the table lock asked for before each of its two writes.
 
 Hudi's `commitStats` writes the metadata table, which takes seconds on a loaded host or an object store, and then the
-timeline. A process whose session ends in between completes what its successor has completed already. Guarantee: only a
-process that still holds the lock when the metadata table is written goes on to the timeline; one request to ZooKeeper
-and the writing of one file are left of the gap. Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`), without
-what the sink refuses among Hudi's settings: callbacks, schemas on read, streaming writes of the metadata table, and
-services in line. Raises what py4j raises, and what `require_held` raises.
+timeline. A process whose session ends in between completes what its successor has completed already. Guarantee: each of
+the two is begun only by a process that holds the lock then; one request to ZooKeeper and the writing of one file are
+left of the gap. Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`), without what the sink refuses among Hudi's
+settings: callbacks, schemas on read, streaming writes of the metadata table, and services in line. Raises what py4j
+raises, and what `require_held` raises.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def complete_commit(
     hudi: HudiObjects, client: Any, instant: str, stats: Any, extra: Mapping[str, str], require_held: Callable[[], None]
 ) -> None:
     """Completes an instant with Java's write stats, through Java's write client. If `require_held` raises, the instant
-    is pending, and the metadata table has it, as after the death of a process there."""
+    is pending, and the metadata table may have it, as after the death of a process there."""
     table, action = hudi.table(), hudi.action
     hidden = partial(hudi.call_hidden, client)
     extra_metadata, schema = hudi.option(hudi.java_map(extra)), hudi.config.getWriteSchema()
@@ -49,6 +49,7 @@ def complete_commit(
         table.finalizeWrite(hudi.engine_context, instant, stats)
         nothing = hudi.java_list(())
         parameters = ("boolean", _TABLE, _TEXT, _LIST, _METADATA)
+        require_held()
         hidden("writeToMetadataTable", parameters, False, table, instant, nothing, metadata, owner=_SPARK_CLIENT)
         require_held()
         table.getActiveTimeline().saveAsComplete(False, inflight, hudi.option(metadata))

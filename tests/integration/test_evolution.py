@@ -197,7 +197,7 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
             reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"
             assert log_view.columns == ""
             assert reason in log_view.schema_conflict.reason.splitlines()[0]
-            assert f"! amount  DOUBLE        ({cannot}" in log_view.schema_conflict.reason
+            assert f"! amount  DOUBLE        ({cannot}.)" in log_view.schema_conflict.reason
         assert parse_columns(opened("none").columns().columns) == kept
 
 

@@ -179,34 +179,47 @@ def test_two_processes_write_under_one_instant(driver: Driver, other_process: Ot
     assert other_process.ask("complete", instant, stats, 1) == "ALREADY_COMPLETE"
 
 
-def test_a_process_that_loses_the_lock_while_hudi_writes_the_metadata_table_completes_nothing_a_second_time(
-    make_driver: MakeDriver, other_process: OtherProcess, zookeeper_client: KazooClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("turn", [1, 2], ids=["before the metadata table", "before the timeline"])
+def test_a_process_that_loses_the_lock_in_a_commit_completes_nothing_a_second_time(
+    make_driver: MakeDriver,
+    other_process: OtherProcess,
+    zookeeper_client: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+    turn: int,
 ) -> None:
     driver = make_driver(**METADATA_TABLE)
     base = Path(driver.settings.base_path)
     other_process.open(base, **METADATA_TABLE)
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
-    ask = TableLock.require_held
+    ask, turns = TableLock.require_held, iter(range(1, turn + 1))
+    in_metadata_table: list[list[str]] = []
 
     def stand_still(lock: TableLock) -> None:
         """Ends the session's znode, as ZooKeeper does when it has not heard of a process, and lets another go on."""
-        monkeypatch.setattr(TableLock, "require_held", ask)
-        assert list((base / METADATA_TIMELINE).glob(f"{instant}_*")), "Hudi has written the metadata table"
-        zookeeper_client.delete(f"{lock.path}/{lock.node}")
-        assert other_process.ask("complete", instant, stats, 1) == "COMPLETED"
-        second = other_process.ask("begin", 2, 2)
-        assert other_process.ask("complete", second, other_process.ask("write", second, 10), 2) == "COMPLETED"
+        if next(turns) == turn:
+            monkeypatch.setattr(TableLock, "require_held", ask)
+            assert len(completions(base / METADATA_TIMELINE, instant)) == turn - 1
+            zookeeper_client.delete(f"{lock.path}/{lock.node}")
+            assert other_process.ask("complete", instant, stats, 1) == "COMPLETED"
+            second = other_process.ask("begin", 2, 2)
+            assert other_process.ask("complete", second, other_process.ask("write", second, 10), 2) == "COMPLETED"
+            in_metadata_table.append(completions(base / METADATA_TIMELINE, instant))
         ask(lock)
 
     monkeypatch.setattr(TableLock, "require_held", stand_still)
     with pytest.raises(Unavailable, match="no longer holds it"):
         driver.table.complete(instant, stats, checkpoint(1), allow)
-    assert len(list((base / ".hoodie/timeline").glob(f"{instant}_*"))) == 1
+    assert [completions(base / METADATA_TIMELINE, instant)] == in_metadata_table
+    assert len(completions(base / ".hoodie/timeline", instant)) == 1
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.ALREADY_COMPLETE
     assert driver.count() == driver.count(metadata=False) == 20
     driver.land(3)
     assert driver.count() == driver.count(metadata=False) == 30
+
+
+def completions(timeline: Path, instant: str) -> list[str]:
+    return sorted(file.name for file in timeline.glob(f"{instant}_*"))
 
 
 def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other_process: OtherProcess) -> None:

@@ -89,6 +89,7 @@ def make_resources(
     metrics: SinkMetrics,
     tree_changed: Callable[[], None],
 ) -> Resources:
+    """Makes the parts of one sink. A thread of kazoo's calls `tree_changed` when the sink's znodes have changed."""
     specification, client = settings.table, shared.client
     locks = TableLocks(client, specification.lock, note_held=metrics.lock_held)
     errors = ErrorsTable(shared.spark, settings.errors, client)
