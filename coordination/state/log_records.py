@@ -1,6 +1,6 @@
-"""Identifies records of a log, and the ranges that a task read; encodes both as JSON.
+"""Defines the anchor of a log record and the offset range that a task read, and encodes both as JSON.
 
-A decoder raises TypeError or ValueError for what its encoder does not write.
+A decoder raises TypeError or ValueError for JSON of another shape.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _DIGEST_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Identifies a record: a topic that was deleted and created again has other records at the same offsets. `epoch` is
-    the leader epoch, -1 if unknown. `digest` is an unsigned number of 64 bits, over key, value, timestamp and headers.
+    """Identifies a record by more than its offset, because a recreated topic has other records at the same offsets.
+    `epoch` is Kafka's leader epoch, -1 if unknown. `digest` is the record's XXH64 as an unsigned number, over key,
+    value, timestamp and headers.
     """
 
     offset: int
@@ -31,9 +32,9 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Offsets `[start, end)` of one partition that a task read. `cluster` and `topic_id` are those that its client of
-    Kafka knew while it read. `before` is the last record before `start`; None if the log has none from the offset on
-    where the task looked for it. `last` is the last record of the range; None if the range has none.
+    """Offsets `[start, end)` of one partition that a task read. `cluster` and `topic_id` are the ids that the task's
+    Kafka client had. `before` is the last record between the slice's anchor and `start`, `last` the last record of the
+    range; each is None if there is no such record.
     """
 
     cluster: str
@@ -60,17 +61,17 @@ def decode_anchor(value: Any) -> Anchor | None:
     offset, epoch, digest = value
     digest_bytes = bytes.fromhex(require_str(digest))
     if len(digest_bytes) != _DIGEST_BYTES:
-        raise ValueError(f"a digest of {len(digest_bytes)} bytes")
+        raise ValueError(f"expected a digest of {_DIGEST_BYTES} bytes, found {len(digest_bytes)}")
     return Anchor(require_int(offset), require_int(epoch), int.from_bytes(digest_bytes, "big"))
 
 
 def encode_reads(reads: Iterable[ReadRange]) -> list[Any]:
     """Returns `[[cluster, topic, topic id, [[partition, start, end, before, last], ...]], ...]`, in the order of
-    `reads`. Neighbours of one topic share its names.
+    `reads`. Adjacent ranges with the same cluster, topic and topic id share one entry.
     """
     return [
-        [*where, [[r.partition, r.start, r.end, encode_anchor(r.before), encode_anchor(r.last)] for r in run]]
-        for where, run in groupby(reads, lambda r: (r.cluster, r.topic, r.topic_id))
+        [*origin, [[r.partition, r.start, r.end, encode_anchor(r.before), encode_anchor(r.last)] for r in run]]
+        for origin, run in groupby(reads, lambda r: (r.cluster, r.topic, r.topic_id))
     ]
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints, as the audit reads them from the text that a commit has.
+"""Decodes the checkpoint in a commit's metadata, for the audit.
 
-It reads the written format by itself, so that it does not share a mistake with the writer. Raises ValueError for a text
-that it cannot read, and `OtherFormat` for a checkpoint of another release.
+Shares no code with the writer, so that both cannot make the same mistake. Raises ValueError for a checkpoint that it
+cannot decode, and OtherFormat for one of another protocol version.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any
 from sink.audit.failures import OtherFormat
 
 FORMAT = 1
-"""The version of the checkpoints that it reads: the protocol's."""
+"""The protocol version of the checkpoints that this module reads."""
 NO_TRANSACTION = 0
 """The base of the first checkpoint of a table."""
-_MOST_INFLATED = 100 << 20
+_MAX_INFLATED_BYTES = 256 << 20
+"""The largest decompressed checkpoint that is read; the writer's limit is the same."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -56,7 +57,7 @@ class AuditedSlice:
 
 @dataclass(frozen=True, slots=True)
 class AuditedResult:
-    """A written slice: its records in the table, its bad ones in the errors table, and the digest of all."""
+    """A written slice. `records` of it are in the table, `errors` in the errors table; `digest` covers both."""
 
     slice: AuditedSlice
     records: int
@@ -66,6 +67,8 @@ class AuditedResult:
 
 @dataclass(frozen=True, slots=True)
 class AuditedEnd:
+    """`end` is the offset after the last committed one. `generation` rises with every reset, skipped gap and replay."""
+
     end: int
     generation: int
 
@@ -86,8 +89,11 @@ class AuditedGap:
 
 @dataclass(frozen=True, slots=True)
 class AuditedCheckpoint:
-    """The offsets in a commit: `ends` of all partitions, `results` of the slices that this very commit added, `gaps`
-    since the first commit, `topics` with their ids, `schemas` the fingerprints by id. `rest` is only compared."""
+    """The offsets in a commit. `number` is that of its transaction, `base` that of the checkpoint before it. `topics`
+    are topic ids by name. `ends` has all partitions, `results` only the slices that this commit added, `gaps` all gaps
+    since the first commit. `schemas` are the fingerprints of registered schemas by id. `rest` is the UUID of the sink's
+    tree and the configuration's digest: the audit only compares it with that of other checkpoints.
+    """
 
     sink: str
     cluster: str
@@ -103,12 +109,13 @@ class AuditedCheckpoint:
 
 
 def checkpoint_of(document_text: str, origin: str) -> AuditedCheckpoint:
-    """Parses the JSON of a checkpoint, which `origin` names. Raises ValueError and `OtherFormat`."""
+    """Parses the text of a checkpoint: JSON, or `zlib:` and base64. `origin` is its place, for OtherFormat. Raises
+    ValueError and OtherFormat."""
     try:
         if document_text.startswith("zlib:"):
             inflater = zlib.decompressobj()
             compressed = base64.b64decode(document_text.removeprefix("zlib:"), validate=True)
-            document_text = inflater.decompress(compressed, _MOST_INFLATED).decode()
+            document_text = inflater.decompress(compressed, _MAX_INFLATED_BYTES).decode()
             if not inflater.eof:
                 raise ValueError("compressed content is truncated or too large")
         document = json.loads(document_text)
@@ -158,7 +165,7 @@ def checkpoint_of(document_text: str, origin: str) -> AuditedCheckpoint:
 
 
 def require_int(value: Any) -> int:
-    """Raises TypeError for anything else."""
+    """Returns `value`. Raises TypeError if it is not a whole number."""
     if type(value) is not int:
         raise TypeError(f"{value!r} is not a whole number")
     return value

@@ -1,7 +1,7 @@
 """Reads the rows of file slices: with hudi-rs, and with Spark where hudi-rs cannot merge log files.
 
-Guarantee: every file group that the commits name is read once, or raises what hudi-rs raises. Spark is asked only if
-it is there, and what it reads in place of hudi-rs is a note.
+Guarantee: each file group that the commits name is read once, or its stream raises: what hudi-rs raises, or NotFetched
+if Spark is needed and is missing or fails. Each group that Spark reads adds a BY_SPARK note to the findings.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ FILE_NAME, PARTITION = "_hoodie_file_name", "_hoodie_partition_path"
 
 class SparkRows(Protocol):
     def write(self, folder: Path, metadata: bool, /) -> None:
-        """Writes the rows that Spark returns, with or without the metadata table, to Parquet files in a new folder, in
-        all columns. Raises ReaderFailed."""
+        """Writes all rows and columns of the table, as Spark reads them, to Parquet files in a new folder. `metadata`:
+        whether Spark uses the metadata table. Raises ReaderFailed.
+        """
 
 
 @dataclass
@@ -45,28 +46,29 @@ class Slices:
     findings: AuditFindings
     spark: SparkRows | None = None
     _rows_of_spark: pds.Dataset | None = None
+    _spark_failure: ReaderFailed | None = None
     _noted: set[Group] = field(default_factory=set)
 
     def streams(
         self, columns: Iterable[str], unshown: Iterable[str] = (), groups: Collection[Group] | None = None
     ) -> Iterator[NamedStream]:
-        """Yields table partition, file and rows of each file group, or of these, and of base files that hudi-rs does
-        not show. Groups of log files alone are read by their paths: with a metadata table hudi-rs does not show them,
-        and without one it shows them and cannot read them.
+        """Yields table partition, file and rows of each file group (or of `groups` only), and of each base file in
+        `unshown`: files on storage that hudi-rs does not list. Groups without a base file are read by path: with a
+        metadata table hudi-rs does not list them, and without one it lists them but cannot read them.
         """
         reader = self.state.table.create_file_group_reader_with_options(HudiReadOptions())
         names = list(columns)
         options = HudiReadOptions(projection=names).with_batch_size(BATCH_ROWS)
 
         def stream(group: Group, base: str, logs: list[str]) -> NamedStream:
-            # By the paths: of a slice whose first log file began before its base file hudi-rs reads that log alone.
+            # By path: if a slice's first log file began before its base file, hudi-rs by itself reads only that log.
             read = partial(reader.read_file_slice_from_paths_stream, base, logs, options)
             return group[0], base or logs[0], partial(self._merged, group, names, read) if logs else read
 
-        for piece in sorted(self.state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id)):
-            group = piece.partition_path, piece.file_id
-            if (base := piece.base_file_relative_path()) and (groups is None or group in groups):
-                yield stream(group, base, piece.log_files_relative_paths())
+        for found in sorted(self.state.slices, key=lambda found: (found.creation_instant_time, found.file_id)):
+            group = found.partition_path, found.file_id
+            if (base := found.base_file_relative_path()) and (groups is None or group in groups):
+                yield stream(group, base, found.log_files_relative_paths())
         for path in unshown:
             yield stream((path.rpartition("/")[0], ""), path, [])
         for group, logs in self.files.logs.items():
@@ -76,7 +78,7 @@ class Slices:
     def _merged(
         self, group: Group, columns: Sequence[str], read: Callable[[], Iterable[pa.RecordBatch]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields rows of a group with log files, by Spark where hudi-rs gives none."""
+        """Yields the rows of a group with log files. Spark reads them if hudi-rs refuses, or fails before any batch."""
         reason = self.state.refusal
         if not reason:
             try:
@@ -98,14 +100,18 @@ class Slices:
         yield from self._by_spark(group, columns, reason)
 
     def _by_spark(self, group: Group, columns: Sequence[str], reason: str) -> Iterator[pa.RecordBatch]:
-        if self._rows_of_spark is None:
+        if self.spark is None:
+            raise NotFetched(f"{reason}, and there is no Spark to read its rows")
+        if self._spark_failure is None and self._rows_of_spark is None:
             folder = self.scratch / "by-spark"
-            if self.spark is None:
-                raise NotFetched(f"{reason}, and there is no Spark to read its rows")
             try:
                 self.spark.write(folder, False)
+                self._rows_of_spark = pds.dataset(folder, format="parquet")
             except ReaderFailed as error:
-                raise NotFetched(f"{reason}, and Spark cannot read it: {error}") from error
-            self._rows_of_spark = pds.dataset(folder, format="parquet")
-        own = (pds.field(PARTITION) == group[0]) & pc.starts_with(pds.field(FILE_NAME), group[1])
+                self._spark_failure = error
+        if self._rows_of_spark is None:
+            raise NotFetched(f"{reason}, and Spark cannot read it: {self._spark_failure}") from self._spark_failure
+        # Rows of log files name the file id alone. A file id may begin with all of another one.
+        own_file = (pds.field(FILE_NAME) == group[1]) | pc.starts_with(pds.field(FILE_NAME), f"{group[1]}_")
+        own = (pds.field(PARTITION) == group[0]) & own_file
         yield from self._rows_of_spark.to_batches(columns=list(columns), filter=own, batch_size=BATCH_ROWS)

@@ -68,7 +68,7 @@ class KeyedTable:
         self._identity = identity
         self._sink, self._place = errors.sink, SinkPlace(errors.znode, errors.place)
         self._avro = avro_schema(COLUMNS, self._name)
-        self._hudi = HudiClient(spark, self.base_path, self._avro, errors_options(errors))
+        self._hudi = HudiClient(spark, errors.store, self._avro, errors_options(errors))
         self._failpoints = Failpoints.from_environment()
 
     def exists(self) -> bool:

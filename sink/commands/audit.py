@@ -67,7 +67,7 @@ def audit(
     chosen_sinks = several_sinks(config, sink)
     sinks = chosen_sinks.sinks
     if not sinks:
-        raise ConfigError(f"{config}: no topic matches yet, so that there is no table to audit")
+        raise ConfigError(f"{config}: no topic matches yet, so there is no table to audit. Create a matching topic.")
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         with shown_progress(sinks[0].name) as progress:
             report = audit_sink(sinks[0], log, content, coverage, progress, asked_readers)

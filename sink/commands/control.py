@@ -123,7 +123,7 @@ def act_on(
             typer.echo(f"sink: {error}", err=True)
             raise typer.Exit(1) from error
     elif not sinks:
-        raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
+        raise ConfigError(f"{config}: no topic matches yet, so there is no sink. Create a matching topic.")
     else:
         with connected(sinks[0].ensemble) as client:
             answers = side_by_side(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
@@ -31,7 +30,7 @@ def offline(settings: Settings, name: str, writes: bool) -> Iterator[tuple[Spark
         Keeper(client, settings.root_znode, lambda: None).require_own_version()
         require_own_table(settings)
         require_no_live_workers(workers(client, settings.root_znode) if writes else ())
-        log = Path(settings.log_dir) / f"{name}-spark.log" if settings.log_dir else None
+        log = settings.log_dir / f"{name}-spark.log"
         spark = start_session(settings.session, f"sink-{settings.name}-{name}", log, rolls_log=False)
         try:
             # Records may be large, and their sizes are not known beforehand.

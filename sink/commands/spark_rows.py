@@ -37,7 +37,7 @@ class SparkTable:
             from sink.clients.spark.session import start_session
 
             print(f"sink: {self._settings.name}: starting Spark to read the table", file=sys.stderr, flush=True)
-            log = Path(self._settings.log_dir) / "audit-spark.log" if self._settings.log_dir else None
+            log = self._settings.log_dir / "audit-spark.log"
             self._session = start_session(
                 self._settings.session, f"sink-{self._settings.name}-audit", log, rolls_log=False
             )

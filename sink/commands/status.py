@@ -59,7 +59,7 @@ def status(
     for problem in chosen_sinks.problems:
         typer.echo(f"no table: {problem}", err=True)
     if not sinks:
-        raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
+        raise ConfigError(f"{config}: no topic matches yet, so there is no sink. Create a matching topic.")
     with connected(sinks[0].ensemble) as client:
         reader = _StatusReader(client, chosen_sinks, lag)
         if watch:

@@ -1,4 +1,6 @@
-"""Compiles what writers, services and checks of the tables need. Raises ConfigError for a refused setting of Hudi."""
+"""Makes the specifications of the table and of the errors table from the settings. Raises ConfigError for a setting of
+Hudi that is refused.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,10 @@ from sink.storage.store import Store
 
 def table_specification(settings: DerivedSettings) -> TableSpecification:
     options = accepted(settings.hudi)
-    column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
-    encodes = options.get("hoodie.datasource.write.partitionpath.urlencode", "false").strip().lower() == "true"
+    ordering_column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
+    encodes = options.get("hoodie.datasource.write.partitionpath.urlencode") == "true"
     return TableSpecification(
+        # Temporary keys change, and looking them up may ask a server.
         store=Store(settings.base_path, lambda: settings.storage),
         name=settings.table_name,
         sink=settings.name,
@@ -39,7 +42,7 @@ def table_specification(settings: DerivedSettings) -> TableSpecification:
         index=settings.index_type,
         key_fields=settings.record_key_fields,
         has_provenance=settings.provenance,
-        ordering=settings.ordering_fields if column is None else (column.name,),
+        ordering=settings.ordering_fields if ordering_column is None else (ordering_column.name,),
         partitions=PartitionPaths(
             tuple(settings.partition_fields), settings.hive_style, encodes, _partition_time(settings)
         ),
@@ -65,11 +68,12 @@ def table_specification(settings: DerivedSettings) -> TableSpecification:
 
 
 def errors_specification(settings: DerivedSettings) -> ErrorsSpecification:
-    # Sinks may share one: it has the lock's place in common with their tables, and a key of its own.
+    # Sinks may share an errors table. Its lock uses their lock base path, but its own table name as the key: the user's
+    # lock key is that of the sink's table.
     options = {name: value for name, value in settings.hudi.items() if name == LOCK_BASE_PATH}
     topic = settings.errors_topic
     return ErrorsSpecification(
-        base_path=settings.errors_base_path,
+        store=Store(settings.errors_base_path, lambda: settings.storage),
         name=settings.errors_table_name,
         lock=LockSpecification(lock_path(options, settings.errors_table_name), _holder(settings)),
         sink=settings.name,
@@ -82,15 +86,16 @@ def errors_specification(settings: DerivedSettings) -> ErrorsSpecification:
 
 
 def _holder(settings: DerivedSettings) -> str:
-    """Returns the name under which a lock is held, for people."""
+    """Returns the holder of a lock, as people read it in the lock's znode."""
     return f"sink {settings.name}, worker {settings.worker_id}"
 
 
 def _partition_time(settings: DerivedSettings) -> PartitionTime | None:
-    """Returns how the table is partitioned by time, if it is."""
+    """Returns the time part of the table's partitioning; None if the table has none."""
     field = settings.partition_time_field
     if field is None:
         return None
+    # The unit under the empty name applies to all columns without their own.
     units = dict(settings.time_unit)
     return PartitionTime(
         field,

@@ -1,10 +1,11 @@
-"""Decodes records of binary formats, plain or in the wire format of a schema registry.
+"""Decodes values whose layout a schema gives (Avro, Protobuf), and values that are one column (text, bytes, a number).
 
-Guarantee: that of `sink.decode.records`. In the wire format each value is read with the schema whose id it carries; a
-batch may have many ids. A value is bad if its schema is unknown or does not fit the table. If the registry or the
-Protobuf compiler does not answer, or there is no compiler, decoding raises RegistryUnavailable, Unavailable or
-MissingCompiler, and no value is bad. The wire format is Confluent's: a zero byte and four bytes of schema id, or a one
-and the sixteen bytes of the schema's GUID; for Protobuf the indexes of the message in its file follow.
+Guarantee: that of `sink.decode.records`. In the wire format of a schema registry, each value is read with the schema
+whose id it carries; a batch may have many ids. A value is bad if its schema is unknown or does not fit the table. If
+the registry or the Protobuf compiler does not answer, or there is no compiler, decoding raises RegistryUnavailable,
+Unavailable or MissingCompiler, and marks no value as bad. The wire format is Confluent's: byte 0 and a schema id of 4
+bytes, big-endian, or byte 1 and the schema's GUID of 16 bytes. With Protobuf, message indexes follow: the path to the
+message in its file. JSON needs no schema, so that its header is only skipped.
 """
 
 from __future__ import annotations
@@ -23,26 +24,25 @@ from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
 from sink.decode.registry.client import SchemaId, UnknownSchema
 
-FIRST_MESSAGE = (0,)
-"""The message indexes of the first message in a file, which most records use."""
 _ID, _GUID, _GLUE = 0, 1, 3
-"""The first byte of a header says whether an id or a GUID follows. AWS Glue's begin with another."""
-_NO_HEADER = "For values without one choose a format without -confluent."
+"""The first byte of a header: a schema id follows (0), a GUID follows (1), or the header is AWS Glue's (3)."""
+_NO_HEADER = "For values without a header, choose a format without -confluent."
 _APICURIO = (
-    "No registry gives that id, but ids of 8 bytes begin so, as Apicurio's serializers write them. Have the producer"
+    "No registry assigns id 0. Apicurio's serializers write ids of 8 bytes, which begin like this. Have the producer"
     " write 4 bytes (apicurio.registry.as-confluent=true)."
 )
-HEADER_BYTES = 5
+_HEADER_BYTES = 5
 _MOST_INDEXES = 16
+"""The most indexes of a message that are read, which is how deep it may be nested."""
 _FEW_KEYS = 8
-_MOST_KEPT = 1000
-"""More readers, or reasons why there is none, are not kept at once: ids and message indexes can be made up."""
+_MAX_CACHED = 1000
+"""The most entries of each cache. Producers can invent ids and indexes without end; a full cache is cleared."""
 _Key = tuple[SchemaId, tuple[int, ...]]
 _T = TypeVar("_T")
 
 
 class UnusableSchema(Exception):
-    """A registered schema that is not valid, or of another kind than value.format."""
+    """A registered schema that is invalid, or not of the kind that value.format names."""
 
 
 class ColumnReader(Protocol):
@@ -72,17 +72,19 @@ class ColumnDecoder(Decoder):
 class WireDecoder(Decoder):
     """Decodes values in the wire format: each carries the id of its schema."""
 
-    def __init__(self, columns: Columns, reader_of: ReaderOf, message_paths: bool) -> None:
+    def __init__(self, columns: Columns, reader_of: ReaderOf, has_message_indexes: bool) -> None:
         self._columns = columns
         self._reader_of = reader_of
-        self._message_paths = message_paths
+        self._has_message_indexes = has_message_indexes
         self._readers: dict[_Key, ColumnReader] = {}
         self._reasons: dict[_Key, str] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _cursors_of(values)
         ids, guids = schema_ids(cursors, rows)
-        paths, codes = message_paths(cursors, rows) if self._message_paths else ([()], np.zeros(len(rows), np.int64))
+        paths, codes = (
+            message_paths(cursors, rows) if self._has_message_indexes else ([()], np.zeros(len(rows), np.int64))
+        )
         keys = ids * len(paths) + codes
         parts: list[tuple[Rows, list[pa.Array]]] = []
         for key, schema_rows in _by_key(keys, rows[~cursors.failed]):
@@ -114,7 +116,7 @@ class WireDecoder(Decoder):
 
 
 def _kept(values: dict[_Key, _T], key: _Key, value: _T) -> _T:
-    if len(values) >= _MOST_KEPT:
+    if len(values) >= _MAX_CACHED:
         values.clear()
     values[key] = value
     return value
@@ -157,7 +159,7 @@ class RawDecoder(Decoder):
 
 
 class NumberDecoder(Decoder):
-    """Takes the value as the only column, a BIGINT: a number of `size` bytes, the highest first."""
+    """Decodes the value as a big-endian integer of `size` bytes into the only column, a BIGINT."""
 
     def __init__(self, columns: Columns, size: int) -> None:
         self._columns = columns
@@ -174,7 +176,7 @@ class NumberDecoder(Decoder):
 
 
 def _without_header(values: pa.BinaryArray) -> tuple[pa.BinaryArray, Mapping[int, str]]:
-    """Returns what is behind each header, and why values failed: they are empty here, and so bad in any format."""
+    """Returns the bytes after each header, and why values failed. A failed value has no bytes, which is never JSON."""
     cursors, rows = _cursors_of(values)
     schema_ids(cursors, rows)
     return cursors.binary(*cursors.spans(rows, cursors.bytes_left(rows))), cursors.reasons
@@ -182,8 +184,8 @@ def _without_header(values: pa.BinaryArray) -> tuple[pa.BinaryArray, Mapping[int
 
 def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
     """Reads the header of each value. Returns the schema ids, and a list of GUIDs: a negative id is an index in it."""
-    too_short = f"it is too short for a schema registry's header, which has {HEADER_BYTES} bytes or more. {_NO_HEADER}"
-    cursors.fail_where(rows, cursors.bytes_left(rows) < HEADER_BYTES, too_short)
+    too_short = f"it is too short for a schema registry's header, which has {_HEADER_BYTES} bytes or more. {_NO_HEADER}"
+    cursors.fail_where(rows, cursors.bytes_left(rows) < _HEADER_BYTES, too_short)
     first_bytes = cursors.fixed(rows, 1)[:, 0]
     invalid = (first_bytes > _GUID) & ~cursors.failed[rows]
     for byte in np.unique(first_bytes[invalid]).tolist():
@@ -211,7 +213,7 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
     invalid = (counts < 0) | (counts > _MOST_INDEXES)
     cursors.fail_where(rows, invalid, "the message indexes in its header cannot be read")
     counts[invalid] = 0
-    paths: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
+    paths: dict[tuple[int, ...], int] = {(0,): 0}
     codes = np.zeros(len(rows), np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
         positions = np.flatnonzero(counts == count)
@@ -223,7 +225,7 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
 
 
 def _by_key(keys: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
-    """Yields each key with its rows. The keys of most rows come first: what is made up is rarely made up often."""
+    """Yields each key with its rows, the key of most rows first: schemas in real use are read before invented ids."""
     distinct, counts = np.unique(keys[rows], return_counts=True)
     if len(distinct) > _FEW_KEYS:
         by_key = np.split(rows[np.argsort(keys[rows], kind="stable")], np.cumsum(counts)[:-1])
@@ -236,7 +238,7 @@ def _by_key(keys: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
 def _with_way_out(bad: BadValue, values: pa.BinaryArray) -> BadValue:
     value = values[bad.index]
     if bad.reason.startswith("column "):
-        # The record was read so far: many begin with a 0, a null for instance.
+        # The reader read its first bytes as a field, so a hint about a header would mislead: many records begin with 0.
         return bad
     beginning = bytes(memoryview(value.as_buffer())[:LOOKED_AT]) if value.is_valid else b""
     return BadValue(bad.index, bad.reason + way_out(beginning, is_json=False))

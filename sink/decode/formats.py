@@ -37,9 +37,9 @@ from sink.decode.registry.client import BrokenSchema, RegisteredSchema, Registry
 from sink.schema.bounds import LARGEST, SchemaBounds
 
 WIRE = "-confluent"
+"""Formats with this suffix are in the wire format of a schema registry."""
 BARE_KEYS = ("string", "int", "long")
 """Formats of Kafka keys that are the one field of a record key."""
-"""Formats with this suffix are in the wire format of a schema registry."""
 NUMBER_BYTES = {"int": 4, "long": 8}
 """The sizes of the numbers that Kafka's serializers write, as keys."""
 RAW: dict[str, type[T.DataType]] = {"string": T.StringType, "bytes": T.BinaryType}
@@ -107,7 +107,9 @@ class ValueFormat:
             return FramedJsonDecoder(decoder) if wire else decoder
         if wire:
             return WireDecoder(
-                columns, partial(self._registered, columns, takes_bare=takes_bare), message_paths=kind == "protobuf"
+                columns,
+                partial(self._registered, columns, takes_bare=takes_bare),
+                has_message_indexes=kind == "protobuf",
             )
         try:
             if kind == "avro":

@@ -13,6 +13,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
+import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,9 @@ MOST = 2_000
 more than reading such small files.
 """
 _KEY = "columnStats"
+_AVRO_HEADER = 10
+"""Bytes before a single object of Avro: a mark, and the fingerprint of its schema."""
+_NAN = struct.pack("<d", math.nan), struct.pack("<f", math.nan)
 
 
 class JavaFunctions:
@@ -256,7 +261,29 @@ def _with(stat_json: str, columns: list[str]) -> str:
 def _encoded(hudi: HudiObjects, ranges: Any) -> list[str]:
     records = hudi.java.metadata.HoodieMetadataPayload.createColumnStatsRecords("", ranges, False).toArray()
     columns = (record.getData().getColumnStatMetadata().get() for record in records)
-    return [base64.b64encode(column.toByteBuffer().array()).decode() for column in columns]
+    return [
+        base64.b64encode(_without_nan(bytes(column.toByteBuffer().array()), column.getSchema())).decode()
+        for column in columns
+    ]
+
+
+def _without_nan(encoded: bytes, schema: Any) -> bytes:
+    """Returns the statistics of a column with infinity in the place of NaN, as `nan_columns` says why."""
+    if not any(nan in encoded for nan in _NAN):
+        return encoded
+    parsed = fastavro.parse_schema(json.loads(str(schema.toString())))
+    body = io.BytesIO(encoded[_AVRO_HEADER:])
+    record: Any = fastavro.schemaless_reader(body, parsed, None, return_record_name=True)
+    for end in ("minValue", "maxValue"):
+        if record[end] is not None and _is_nan(record[end][1]["value"]):
+            record[end] = record[end][0], {"value": math.inf}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, parsed, record)
+    return encoded[:_AVRO_HEADER] + stream.getvalue()
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _decoded(hudi: HudiObjects, columns: Sequence[str]) -> Any:

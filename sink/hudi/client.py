@@ -18,26 +18,23 @@ from sink.clients.java.errors import JAVA_ERRORS
 from sink.clients.spark.inline_reads import close_inline_reads
 from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, log_stats, with_column_stats
 from sink.hudi.completion import complete_commit
+from sink.hudi.footers import with_footer_ranges
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service
+from sink.storage.store import Store
 
 TABLE_VERSION = 9
 CLUSTERING = "clustering"
 COMPACTION = "compaction"
-_COMPLETE_CLUSTERING = (
-    "org.apache.hudi.table.action.HoodieWriteMetadata",
-    "org.apache.hudi.table.HoodieTable",
-    "java.lang.String",
-)
-"""The parameters of Hudi's `commitClustering`."""
 
 
 class HudiClient(HudiObjects):
     """The Java objects of one table. One thread at a time may change the table; reading is free."""
 
-    def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
-        super().__init__(spark, base_path, avro_schema, options)
-        close_inline_reads(spark, base_path)
+    def __init__(self, spark: SparkSession, store: Store, avro_schema: str, options: Mapping[str, str]) -> None:
+        super().__init__(spark, store.base_path, avro_schema, options)
+        self._store = store
+        close_inline_reads(spark, store.base_path)
         self._client: Any = None
         self._begun = ""
         self._begun_here: set[str] = set()
@@ -49,7 +46,7 @@ class HudiClient(HudiObjects):
 
     def with_options(self, options: Mapping[str, str], avro_schema: str | None = None) -> HudiClient:
         """Returns the same table with other options, and other columns if they are given."""
-        return HudiClient(self._spark, self.base_path, avro_schema or self._avro, options)
+        return HudiClient(self._spark, self._store, avro_schema or self._avro, options)
 
     @property
     def client(self) -> Any:
@@ -105,7 +102,7 @@ class HudiClient(HudiObjects):
         instant = str(client.createNewInstantTime(True))
         requested = self.instant(meta, "REQUESTED", self.action, instant)
         content = self.option(self.commit_metadata(extra))
-        with self._beating(instant):
+        with self.beating(instant):
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             client.setOperationType(self.operation)
             if not self._is_initialized or self._wants_service():
@@ -147,11 +144,11 @@ class HudiClient(HudiObjects):
         if beats.getHeartbeat(instant) is not None and beats.isHeartbeatExpired(instant):
             # A heartbeat that missed its time, for the JVM was stopped or storage was away, never recovers by itself.
             beats.stop(instant)
-        with self._beating(instant):
+        with self.beating(instant):
             pass
 
     @contextmanager
-    def _beating(self, instant: str) -> Iterator[None]:
+    def beating(self, instant: str) -> Iterator[None]:
         """Stops the heartbeat if the body fails. Hudi remembers a heartbeat that failed to start, and keeps beating for
         an instant that was not begun; both would block the next attempt.
         """
@@ -236,7 +233,9 @@ class HudiClient(HudiObjects):
             if slim.getTotalErrorRecords():
                 raise OSError(f"Hudi's writer: {slim.getTotalErrorRecords()} errors in {stat.getFileId()}")
             stats.append(stat)
-        return with_column_stats(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
+        texts = with_column_stats(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
+        indexes_columns = self.has_metadata_table and self.config.isMetadataColumnStatsIndexEnabled()
+        return with_footer_ranges(self._store, texts) if indexes_columns else texts
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
         """Writes the partition metafiles. Readers that list storage skip a partition without one, and so does a rebuild
@@ -273,56 +272,6 @@ class HudiClient(HudiObjects):
         planned = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
         return str(planned.get()) if planned.isPresent() else ""
 
-    def write_plan(self, service: str, instant: str) -> Any:
-        """Writes the files of a plan that is only requested. Returns what `complete_service` takes. A compaction's
-        heartbeat goes on until then: other Hudi writers leave the plan alone meanwhile.
-        """
-        if service == "Clustering":
-            written = self.client.cluster(instant, False)
-            # Hudi writes the files when somebody asks for their statuses, and keeps those.
-            written.getWriteStatuses().count()
-            return written
-        # Hudi's `compact` would roll back what another process has written for the plan meanwhile.
-        table = self.table()
-        with self._beating(instant):
-            written = table.compact(self.engine_context, instant)
-            statuses = self.java.data.HoodieJavaRDD.getJavaRDD(written.getWriteStatuses())
-            statuses.count()
-        return written.clone(statuses)
-
-    def paths_of(self, written: Any) -> list[str]:
-        """Returns the paths, relative to the table, of the files that `write_plan` has written."""
-        slim_stats = getattr(getattr(self.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")
-        return [str(slim.getWriteStat().getPath()) for slim in slim_stats(written.getWriteStatuses())]
-
-    def name_columns(self, written: Any, meta: Any) -> None:
-        """Has the commit of `written` name the table's columns as they are now. Readers take them from the newest
-        instant, and Hudi would name those of when it began to write.
-        """
-        commit, resolver = written.getCommitMetadata().get(), self.java.common.table.TableSchemaResolver(meta)
-        if (columns := self.table_schema(meta)) is not None:
-            commit.addMetadata("schema", columns)
-        internal = resolver.getTableInternalSchemaFromCommitMetadata()
-        if internal.isPresent():
-            serializer = self.java.internal.schema.utils.SerDeHelper
-            commit.addMetadata(serializer.LATEST_SCHEMA, serializer.toJson(internal.get()))
-
-    def complete_service(self, service: str, instant: str, written: Any, require_alone: Callable[[], None]) -> None:
-        """Completes a plan whose files `write_plan` has written. Hudi adds them to the metadata table before it looks
-        whether the plan is still there: `require_alone`, called last, raises if another process may have gone on.
-        """
-        client = self.client
-        if service == "Compaction":
-            require_alone()
-            client.commitCompaction(instant, written, self.option())
-            return
-        table = self.table()
-        services = client.getTableServiceClient()
-        # Hudi 1.2 has no public method that completes a clustering which another call has written.
-        owner = str(services.getClass().getSuperclass().getName())
-        require_alone()
-        self.call_hidden(services, "commitClustering", _COMPLETE_CLUSTERING, written, table, instant, owner=owner)
-
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
         """Returns the extra metadata of a pending plan."""
         timeline, requested = meta.getActiveTimeline(), self.instant(meta, "REQUESTED", action, instant)
@@ -332,7 +281,7 @@ class HudiClient(HudiObjects):
     def reopen_compaction(self, meta: Any, instant: str, state: str, require_alone: Callable[[], None]) -> None:
         """Rolls back what an earlier attempt at a plan in this state has written, also into the metadata table, and
         leaves the plan requested. Deletes the heartbeat of that attempt, for which Hudi would refuse the next one.
-        `require_alone` as for `complete_service`: a rollback takes back what is complete, too.
+        `require_alone` as for `WrittenPlan.complete`: a rollback takes back what is complete, too.
         """
         entry = self.instant(meta, state, COMPACTION, instant)
         require_alone()

@@ -203,7 +203,7 @@ class ErrorsSpecification:
     tree, and its own table's place. `is_used`: whether bad records are tolerated.
     """
 
-    base_path: str
+    store: Store
     name: str
     lock: LockSpecification
     sink: str
@@ -212,3 +212,7 @@ class ErrorsSpecification:
     own_base_path: str
     is_used: bool
     dead_letters: DeadLetterTopic | None
+
+    @property
+    def base_path(self) -> str:
+        return self.store.base_path

@@ -97,7 +97,7 @@ class Table:
         self._locks = locks
         self._changes_rows = specification.operation != "append"
         avro = schema.avro(specification.name)
-        self.steps = self._hudi = HudiClient(spark, specification.base_path, avro, commit_options(specification))
+        self.steps = self._hudi = HudiClient(spark, specification.store, avro, commit_options(specification))
         """Hudi's own steps, for files that are written under an instant of this table."""
         self._hudi.metadata_service_factor = _METADATA_SERVICE_FACTOR
         self._timeline = HudiTimeline(self._hudi, specification.sink)

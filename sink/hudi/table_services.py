@@ -39,6 +39,7 @@ from sink.hudi.specification import TableSpecification
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
 from sink.hudi.unreadable_plans import drop_unreadable_plans, unreadable_plans
 from sink.hudi.uploads import abort_uploads
+from sink.hudi.written_plan import write_plan
 from sink.telemetry.failpoints import Failpoints
 
 LOG = structlog.get_logger("sink.hudi")
@@ -124,21 +125,20 @@ class HudiTableServices:
         """
         columns = self._hudi.table_schema(self._hudi.meta_client())
         with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
-            written = hudi.write_plan(service, instant)
+            written = write_plan(hudi, service, instant)
             self._failpoints.reach(f"{service}.written")
             with self._moment(f"complete {service.lower()}") as moment:
-                paths = hudi.paths_of(written)
                 try:
-                    self._require_current(service, instant, paths)
+                    self._require_current(service, instant, written.paths)
                 except Conflict:
                     # No other attempt has files of these names. Once the timeline has forgotten the plan, readers
                     # without the metadata table would show them.
-                    delete_unused(hudi, moment, instant, paths)
+                    delete_unused(hudi, moment, instant, written.paths)
                     raise
                 if service == "Clustering":
                     self._require_groups_as_planned(instant, moment.snapshot)
-                hudi.name_columns(written, hudi.meta_client())
-                hudi.complete_service(service, instant, written, moment.require_held)
+                written.name_columns(hudi.meta_client())
+                written.complete(moment.require_held)
 
     def _require_others_ended(self, actions: Collection[str] = ()) -> None:
         """Raises ServiceBlocked if an instant of another writer, of these actions or of any, has been pending for

@@ -1,11 +1,12 @@
-"""Column statistics of a Parquet file for Hudi's metadata table, from the footer that the writer has in memory.
+"""Column statistics of a Parquet file for Hudi's metadata table, from its footer.
 
 Readers skip a file by the ranges of its columns. Guarantee: each value of a column is within its range, in Spark's
 order. Void in two cases: with NaN, a range ends with infinity; a value that begins with 64 times U+10FFFF, or 64 bytes
 0xFF, may have no short upper bound. Where Hudi 1.2 computes a range from the same footer, this one is equal, except
 that long values are shortened; a contract test compares them. Where equality is not certain (a type that Hudi refuses,
-a text that is not UTF-8), the file gets no ranges, and Hudi reads the footer itself. The writer reads no file for this,
-and of the rows only floating-point columns. Imports only what every executor has.
+a text that is not UTF-8), the file gets no ranges, and Hudi reads the footer itself. Of files that Hudi's writer made,
+the footers are read (`sink.hudi.footers`). The Arrow writer has them in memory: it reads no file for this, and of the
+rows only floating-point columns. Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -81,15 +83,36 @@ class FileRanges:
     """Whether the file has more columns than these."""
 
 
-def ranges_of(metadata: pq.FileMetaData, with_nan: Collection[int] = ()) -> dict[str, Any] | None:
+NullCounts = Mapping[tuple[int, int], int]
+"""Nulls of column chunks, by row group and column."""
+
+
+def ranges_of(
+    metadata: pq.FileMetaData, with_nan: Collection[int] = (), counted: NullCounts = MappingProxyType({})
+) -> dict[str, Any] | None:
     """Returns the statistics for the JSON of the write stat; None if Hudi has to read the footer itself. `with_nan` has
-    the columns in which `nan_columns` found NaN."""
-    names = [metadata.schema.column(index).path for index in range(min(metadata.num_columns, COLUMNS_MOST))]
+    the columns in which `nan_columns` found NaN, `counted` the nulls of `chunks_without_nulls`."""
+    names = [metadata.schema.column(index).path for index in _counted_columns(metadata)]
     try:
-        rows = [_row(_range(metadata, index, name, index in with_nan)) for index, name in enumerate(names)]
+        rows = [_row(_range(metadata, index, name, index in with_nan, counted)) for index, name in enumerate(names)]
     except _Unknown:
         return None
     return {"cut": metadata.num_columns > len(names), "ranges": rows}
+
+
+def chunks_without_nulls(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
+    """Returns row group and column of the chunks whose statistics do not count nulls. Parquet's Java library leaves out
+    all statistics of a chunk whose minimum and maximum have more than 4,096 bytes together."""
+    return [
+        (number, index)
+        for number in range(metadata.num_row_groups)
+        for index in _counted_columns(metadata)
+        if (found := metadata.row_group(number).column(index).statistics) is None or not found.has_null_count
+    ]
+
+
+def _counted_columns(metadata: pq.FileMetaData) -> range:
+    return range(min(metadata.num_columns, COLUMNS_MOST))
 
 
 def nan_columns(rows: pa.Table) -> set[int]:
@@ -135,18 +158,16 @@ def _leaves(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
         yield column
 
 
-def _range(metadata: pq.FileMetaData, index: int, name: str, has_nan: bool) -> ColumnRange:
+def _range(metadata: pq.FileMetaData, index: int, name: str, has_nan: bool, counted: NullCounts) -> ColumnRange:
     """Merges the statistics of all row groups in Spark's order, which is that of Python's texts and bytes."""
     column_schema = metadata.schema.column(index)
     kind = _kind(column_schema.logical_type.to_json(), column_schema.physical_type)
     key = _number_order if kind in ("FLOAT", "DOUBLE") else _natural
     chunks = [metadata.row_group(number).column(index) for number in range(metadata.num_row_groups)]
-    statistics = [chunk.statistics for chunk in chunks]
-    if not all(part is not None and part.has_null_count for part in statistics):
-        raise _Unknown(name)
+    nulls = [_nulls(chunk.statistics, counted.get((number, index)), name) for number, chunk in enumerate(chunks)]
     ends = [
-        _ends(part, kind, column_schema.physical_type, chunk.num_values)
-        for chunk, part in zip(chunks, statistics, strict=True)
+        _ends(chunk.statistics, kind, column_schema.physical_type, count == chunk.num_values)
+        for chunk, count in zip(chunks, nulls, strict=True)
     ]
     least = min((low for low, _ in ends if low is not None), key=key, default=None)
     greatest = max((high for _, high in ends if high is not None), key=key, default=None)
@@ -155,7 +176,7 @@ def _range(metadata: pq.FileMetaData, index: int, name: str, has_nan: bool) -> C
         kind,
         least,
         math.inf if has_nan else greatest,
-        sum(part.null_count for part in statistics),
+        sum(nulls),
         sum(chunk.num_values for chunk in chunks),
         sum(chunk.total_compressed_size for chunk in chunks),
         sum(chunk.total_uncompressed_size for chunk in chunks),
@@ -179,18 +200,26 @@ def _kind(logical_json: str, physical: str) -> str:
     raise _Unknown(logical_json)
 
 
-def _ends(statistics: Any, kind: str, physical: str, values: int) -> tuple[Any, Any]:
-    """Returns the least and the greatest value of a row group, or bounds of them."""
-    if statistics.has_min_max:
+def _nulls(statistics: Any, counted: int | None, name: str) -> int:
+    if statistics is not None and statistics.has_null_count:
+        return int(statistics.null_count)
+    if counted is None:
+        raise _Unknown(name)
+    return counted
+
+
+def _ends(statistics: Any, kind: str, physical: str, is_null: bool) -> tuple[Any, Any]:
+    """Returns the least and the greatest value of a row group, or bounds of them. `is_null`: all its values are."""
+    if statistics is not None and statistics.has_min_max:
         least, greatest = _value(statistics.min_raw, kind), _value(statistics.max_raw, kind)
         return (least[:_LENGTH_MOST], _bound_above(greatest, kind)) if kind in _TOPS else (least, greatest)
-    if statistics.null_count == values:
+    if is_null:
         zero = _ZEROS.get(physical)
         return zero, zero
     if kind in ("FLOAT", "DOUBLE"):
         return math.inf, math.inf
     if kind in _TOPS:
-        # Arrow leaves out a minimum or maximum of more than 4,096 bytes, and then both. Hudi would skip the file.
+        # Parquet's libraries leave out a minimum and maximum of more than 4,096 bytes. Hudi would skip the file.
         return _TOPS[kind][:0], _TOPS[kind] * _LENGTH_MOST
     raise _Unknown(kind)
 
@@ -217,7 +246,8 @@ def _value(raw: Any, kind: str) -> Any:
             raise _Unknown(kind) from None
     if kind.startswith("DECIMAL") and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
-    return raw
+    # Parquet's Java library takes NaN for a maximum, or for both if there is no other value. See `nan_columns`.
+    return math.inf if isinstance(raw, float) and math.isnan(raw) else raw
 
 
 def _natural(value: Any) -> Any:

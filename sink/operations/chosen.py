@@ -1,8 +1,9 @@
 """Chooses sinks of a configuration by name, including the sinks of patterns.
 
-A pattern has a sink for each topic that Kafka has now, and for each topic that ZooKeeper has on record. So a command
-can look at a sink whose topic is gone, and at all sinks while Kafka does not answer. Errors: ConfigError for a name
-that no sink has, and if no chosen sink can be used; Unavailable if neither Kafka nor ZooKeeper answers.
+A pattern has a sink for each matching topic that Kafka has now, or that ZooKeeper has on record. So a command can show
+a sink whose topic is gone, and the recorded sinks while Kafka does not answer. Raises ConfigError for a name that no
+sink has, and if no chosen sink can be used. Raises Unavailable if a Kafka cluster does not answer and ZooKeeper lists
+no topics either.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class KnownSinks:
 
 
 def known_sinks(fleet: Configuration) -> KnownSinks:
-    """Returns all sinks that exist now."""
+    """Returns the configured sinks and those of patterns, also if their topics are gone. Omits misconfigured sinks."""
     if not fleet.patterns:
         return KnownSinks(fleet.sinks)
     topics_by_cluster, errors = _topics_of_kafka(fleet)
@@ -62,6 +63,7 @@ def known_sinks(fleet: Configuration) -> KnownSinks:
     pattern_sinks, problems = expand(
         _with_recorded_topics(fleet, topics_by_pattern, recorded), fleet.sinks, fleet.misconfigured.values()
     )
+    # The log redacts these secrets from now on.
     hide(secret for settings in pattern_sinks for secret in settings.secrets)
     # A cluster that has not answered may still have the topics.
     gone = frozenset(
@@ -77,7 +79,8 @@ def _with_recorded_topics(
     topics_by_pattern: Sequence[tuple[TopicPattern, set[str]]],
     recorded: Mapping[str, Collection[str]],
 ) -> list[tuple[TopicPattern, set[str]]]:
-    """Adds the topics that each sink's own tree records: other fleets may be below the same root."""
+    """Adds to each pattern the recorded topics of its own sinks. Only the tree of the sink that the pattern makes of a
+    topic counts: sinks of other configurations may lie below the same root."""
     all_recorded = {topic for topics in recorded.values() for topic in topics}
     combined = []
     for pattern, names in topics_by_pattern:
@@ -126,38 +129,40 @@ def choose(fleet: Configuration, names: Sequence[str]) -> KnownSinks:
     """Chooses the sinks that match `names`, which may be patterns with `*` and `?`; without names all sinks. Raises
     ConfigError if all chosen sinks are misconfigured.
     """
-    configured = [settings for settings in fleet.sinks if any(settings.name == name for name in names)]
+    configured = [settings for settings in fleet.sinks if settings.name in names]
     if names and len(configured) == len(set(names)):
         return KnownSinks(tuple(configured))
     patterns = names or ("*",)
-    misconfigured = {sink.name: sink.reason for sink in fleet.misconfigured.values() if _is_named(sink.name, patterns)}
-    candidates = known_sinks(fleet) if not names or not all(name in misconfigured for name in names) else KnownSinks(())
+    misconfigured = {
+        sink.name: sink.reason for sink in fleet.misconfigured.values() if _matches_any(sink.name, patterns)
+    }
+    candidates = KnownSinks(()) if names and all(name in misconfigured for name in names) else known_sinks(fleet)
+    known_names = [*misconfigured, *(settings.name for settings in candidates.sinks)]
     for name in names:
-        if not any(
-            fnmatchcase(sink, name) for sink in (*misconfigured, *(settings.name for settings in candidates.sinks))
-        ):
+        if not any(fnmatchcase(known_name, name) for known_name in known_names):
             available = f"There are {listed_names(candidates.sinks)}." if candidates.sinks else "There are none."
             raise ConfigError(f"--sink {name}: no such sink in {fleet.path}. {available}")
-    chosen = tuple(settings for settings in candidates.sinks if _is_named(settings.name, patterns))
+    chosen = tuple(settings for settings in candidates.sinks if _matches_any(settings.name, patterns))
     if misconfigured and not chosen:
         raise ConfigError("\n".join(f"sink {name} cannot be used: {reason}" for name, reason in misconfigured.items()))
     if names:
+        # A command acts on a named sink even if its topic is gone, and need not report other topics.
         return KnownSinks(chosen, (), misconfigured)
     return KnownSinks(chosen, candidates.problems, misconfigured, candidates.gone)
 
 
-def _is_named(name: str, names: Sequence[str]) -> bool:
+def _matches_any(name: str, names: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in names)
 
 
 def choose_one(fleet: Configuration, names: Sequence[str]) -> Settings:
-    """Returns the named sink; without a name the only one."""
+    """Returns the named sink, or the only sink if no name is given. Raises ConfigError unless it is exactly one."""
     chosen_sinks = choose(fleet, names)
     sinks = chosen_sinks.sinks
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         return sinks[0]
     if not sinks:
-        raise ConfigError(f"{fleet.path}: no topic matches yet, so that there is no sink")
+        raise ConfigError(f"{fleet.path}: no topic matches yet, so there is no sink. Create a matching topic.")
     count = len(sinks) + len(chosen_sinks.misconfigured)
     subject = f"--sink names {count} sinks" if names else f"{fleet.path} has {count} sinks"
     raise ConfigError(

@@ -67,7 +67,7 @@ def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[ReportPart]:
             gathered.append(ReportPart("patterns.txt", f"could not be gathered: {error}\n"))
         with SharedJvms() as jvms, ThreadPoolExecutor(SIDE_BY_SIDE, "sinks") as pool:
             gathered += chain.from_iterable(pool.map(partial(_parts_of_sink, jvms.running), sinks))
-        directories = {Path(process.log_dir) for process in (fleet.process, *sinks)}
+        directories = {process.log_dir for process in (fleet.process, *sinks)}
         gathered += _logs(sorted(directories), logs)
     return [ReportPart(part.name, redactor.text(part.text)) for part in gathered]
 

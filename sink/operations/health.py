@@ -136,7 +136,7 @@ def _open_transactions(evidence: HealthEvidence, are_too_long: bool) -> Iterator
     oldest = min(transactions, key=lambda transaction: (transaction.since, transaction.partition))
     text = (
         f"{oldest.partition}: a Kafka transaction is open at offset {oldest.offset}, since {moment(oldest.since)}, and"
-        f" holds back {oldest.offsets:,} acknowledged offsets"
+        f" holds back {oldest.held_back:,} acknowledged offsets"
     )
     if len(transactions) > 1:
         text += f"; so do transactions in {len(transactions) - 1} other partitions"

@@ -51,7 +51,7 @@ from sink.operations.table_version import require_own_table
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.schema.table_schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
-from sink.write.engines.task_input import require_reader
+from sink.write.engines.task_input import require_valid_consumer
 from sink.write.rows.row_spec import spec_of, table_schema
 from sink.write.rows.value_rules import left_open
 
@@ -209,7 +209,7 @@ def _identities(settings: Settings, view: LogView) -> Iterator[CheckResult]:
 
 def _reader(settings: Settings) -> Iterator[CheckResult]:
     """Raises the errors of the reader of records, as a worker would when it starts. Yields nothing."""
-    require_reader(settings.records.consumer)
+    require_valid_consumer(settings.records.consumer)
     yield from ()
 
 

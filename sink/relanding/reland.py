@@ -30,7 +30,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
 from sink.operations.operator_commit import Begun, Office, commanded_sink, taking_office
 from sink.relanding.history import RELANDED_KEY, read_history
-from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, Surroundings
+from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, RepairContext
 from sink.write.engines.task_input import Inputs
 from sink.write.rows.row_spec import table_schema
 
@@ -87,7 +87,7 @@ class Reland:
             topics = sorted({entry.topic for entry in self._wanted} | ({*checkpoint.topics} if self._by_key else set()))
             view = log.view((), optional=topics)
         plan = plan_relanding(self._wanted, history.committed, checkpoint, view, history.replayed, self._by_key)
-        at = Surroundings(
+        at = RepairContext(
             self._spark,
             self._sink.table,
             self._sink.records,

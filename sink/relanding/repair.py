@@ -1,14 +1,17 @@
-"""One repair reads, finds and writes: where each record is a row, and where rows are changed by key.
+"""Repairs ranges of offsets: reads the log and the table, decides what has to change, and writes the files.
 
-Guarantee: `preview` and `write` of one object see the same table and the same log. `write` writes files under an
-instant and completes nothing. Raises what Spark, the reader and the engine raise.
+`AppendRepair` is for tables with one row per record, `KeyedRepair` for tables whose rows are changed by key. Guarantee:
+`preview` and `write` of one object use the same reading of table and log. `write` writes files under a pending instant;
+the caller completes it. Raises Conflict, TableError, and what Spark, the reader and the engine raise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -36,28 +39,29 @@ from sink.write.rows.row_spec import ColumnResolver
 from sink.write.rows.specification import RecordSpecification
 
 _NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
-"""With write.operation=insert Hudi would add rows to small files, which the same commit may write again."""
+"""Disables Hudi's small-file handling: an insert could extend a small file that this commit also rewrites."""
 Run = tuple[str, str, int, int, int, int]
 """Topic, topic id, partition, generation, first offset and the one after the last."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """The effect of a repair, before it or after it. `refusals` are reasons against it."""
+    """Describes the effect of a repair, planned or completed. With `refusals` nothing is written."""
 
     pieces: tuple[Slice, ...] = ()
     records: int = 0
     """Records of the log in the ranges, bad ones included."""
     deleted: int = 0
-    """Rows of the table that go."""
+    """Rows that the repair deletes from the table."""
     landed: int = 0
-    """Rows that take their place."""
+    """Rows that it writes instead."""
     groups: tuple[Group, ...] = ()
-    """File groups that get a new version without the rows that go."""
+    """File groups that are rewritten: those that lose rows, and damaged ones."""
     notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     number: int = 0
     instant: str = ""
+    """Transaction and instant of the completed repair; 0 and empty before it."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,13 @@ class WrittenRepair:
     stats: tuple[str, ...]
     schemas: tuple[tuple[str, str], ...]
     records: int
-    """Records that are rows of this commit."""
+    """Records that the commit adds, each as one row; 0 for a KeyedRepair, whose rows are not one per record."""
     runs: tuple[Run, ...]
-    """The offsets whose rows this commit has, or took away."""
+    """The offsets whose rows this commit wrote or deleted."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RepairContext:
     spark: SparkSession
     specification: TableSpecification
     records: RecordSpecification
@@ -84,9 +88,11 @@ class Surroundings:
 
 
 class Repair(ABC):
-    def __init__(self, at: Surroundings, plan: Relanding) -> None:
+    def __init__(self, at: RepairContext, plan: Relanding) -> None:
         self._at, self._plan = at, plan
+        # Reads the timeline and the table's columns, which the resolver and `write` use.
         at.table.view()
+        # No partitions: the newest columns, whatever the log holds.
         resolved = ColumnResolver(at.specification, at.records, at.table).resolve(LogView("", {}))
         if resolved.schema_conflict is not None:
             raise TableError(resolved.schema_conflict.reason)
@@ -99,11 +105,11 @@ class Repair(ABC):
 
     @abstractmethod
     def preview(self) -> Preview:
-        """Reads what is there. Call it before `write`."""
+        """Reads table and log, and keeps what `write` needs."""
 
     @abstractmethod
     def write(self, begun: Begun) -> WrittenRepair:
-        """Writes the files of the commit."""
+        """Writes the files of the commit under the instant of `begun`. Call `preview` first, on the same object."""
 
     def close(self) -> None:
         self._survey.close()
@@ -134,7 +140,8 @@ class Repair(ABC):
         return Preview(self._plan.pieces, records, affected.rows, landed, tuple(sorted(groups)), notes, reasons)
 
     def _notes(self, affected: Affected) -> Iterator[str]:
-        yield from (f"{reason}: it is written again with the rows that it has" for reason in self._damaged.values())
+        for reason in self._damaged.values():
+            yield f"{reason}: its file group is rewritten with the rows that remain"
         for commit, rows in sorted(affected.commits.items()):
             if commit not in self._at.history.of_sinks:
                 yield f"{rows:,} of these rows are of commit {commit}, which another writer made"
@@ -147,15 +154,14 @@ class Repair(ABC):
         """Returns why groups cannot be written again now."""
         pending = self._at.table.steps.pending_compactions()
         return [
-            f"file group {file_id} is in the pending compaction {pending[file_id]}: let it end first"
+            f"file group {file_id} has a pending compaction ({pending[file_id]}). Let it complete first."
             for _, file_id in sorted(groups)
             if file_id in pending
         ]
 
 
 class AppendRepair(Repair):
-    """Each record is a row: the rows of the offsets go, and the records of the offsets are written as in a
-    transaction."""
+    """Repairs tables with one row per record: deletes the rows of the offsets and writes the log's records again."""
 
     def preview(self) -> Preview:
         plan = self._plan
@@ -176,13 +182,13 @@ class AppendRepair(Repair):
         present = going.select("_kafka_topic", "_kafka_partition", "_kafka_offset").distinct().count()
         if present > landed:
             refusals.append(
-                f"the table has rows of {present:,} of these offsets, and the log records of {landed:,}: rows would be"
-                " lost that the log no longer has"
+                f"the table has rows of {present:,} of these offsets, but the log has only {landed:,} good records: the"
+                " repair would delete rows that the log can no longer replace"
             )
         if (removals := self._removals()) and present < landed:
             refusals.append(
-                f"{landed - present:,} rows of these offsets are missing, and other writers have deleted rows"
-                f" ({removals}): it is not known that they did not delete these"
+                f"{landed - present:,} rows of these offsets are missing, and commits of other writers deleted rows"
+                f" ({removals}): the repair might restore rows that were deleted on purpose"
             )
         return self._previewed(self._affected, self._records, landed, refusals)
 
@@ -203,30 +209,30 @@ class AppendRepair(Repair):
         landed, errors = (sum(getattr(r, name) for r in written.results) for name in ("records", "errors"))
         digest = sum(result.digest for result in written.results) % (1 << 64)
         if errors or landed != self._records - len(self._bad) or (not self._bad and digest != self._digest):
-            raise Conflict("the log gave other records than when it was looked at. Nothing was changed. Try again.")
+            raise Conflict("the log returned other records than the preview read. Nothing was committed. Try again.")
         if existing := at.table.existing_file_ids(written.stats):
             raise TableError(f"the table already holds file ids of this repair ({', '.join(existing[:3])})")
         return WrittenRepair((*stats, *written.stats), written.schemas, landed, tuple(map(_run, pieces)))
 
 
 class KeyedRepair(Repair):
-    """Rows are changed by key: each key of a record or row in the ranges gets the row that the whole log gives it."""
+    """Repairs tables whose rows are changed by key: each key in the ranges gets the row that the whole log yields, or
+    none.
+    """
 
     def preview(self) -> Preview:
         at, plan = self._at, self._plan
         if plan.refusals:
             return Preview(plan.pieces, refusals=plan.refusals)
         keys = change_keys(at.specification)
-        changes = self._survey.frame
-        changes = self._without_bad(changes).persist(StorageLevel.DISK_ONLY)
-        self._changes = changes
+        changes = self._changes = self._without_bad(self._survey.frame).persist(StorageLevel.DISK_ONLY)
         changes.count()
         refusals = differences(plan, self._survey.found(), self._known_bad)
         names = dict(zip(LOG_POSITION.names, ("_kafka_topic", "_kafka_partition", "_kafka_offset"), strict=True))
         in_log = changes.withColumns({own: F.col(name) for name, own in names.items()}).where(of_offsets(self._offsets))
         in_table = self._rows.frame.where(of_offsets(self._offsets))
-        concerned = _keys(in_log, keys).unionByName(_keys(in_table, keys)).distinct()
-        self._concerned = concerned.persist(StorageLevel.DISK_ONLY)
+        concerned = _keys(in_log, keys).unionByName(_keys(in_table, keys))
+        self._concerned = concerned.distinct().persist(StorageLevel.DISK_ONLY)
         going = self._having(self._rows.frame, "left_semi")
         self._affected = self._rows.affected(going)
         ours = changes.withColumns(dict(keys)).join(self._concerned, list(keys), "left_semi").select(*changes.columns)
@@ -237,13 +243,13 @@ class KeyedRepair(Repair):
         if others:
             refusals.append(f"commits of other writers have changed rows of these keys: {', '.join(others[:5])}")
         if removals := self._removals():
-            refusals.append(f"other writers have deleted rows, and not all are known to be there: {removals}")
+            refusals.append(f"commits of other writers deleted rows, perhaps of these keys, on purpose: {removals}")
         return self._previewed(self._affected, self._records, landed, refusals)
 
     def write(self, begun: Begun) -> WrittenRepair:
         at = self._at
         rows = self._winners.select(*self._spec.schema.spark.names)
-        keep = lambda frame: self._having(frame, "left_anti")  # noqa: E731
+        keep = partial(self._having, how="left_anti")
         if at.specification.index == "bucket":
             added, inserts = self._in_buckets(rows, begun.instant)
             stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, keep, added, inserts)
@@ -283,19 +289,25 @@ class KeyedRepair(Repair):
         return with_groups(self._at.spark, self._at.specification, with_places, groups, self._rows.frame.columns)
 
     def _runs(self) -> tuple[Run, ...]:
-        """Returns the ranges, and the offsets of the rows outside of them."""
-        runs = {_run(piece) for piece in self._plan.pieces}
-        for number, topic, partition, offset in map(
-            tuple, local_rows(self._winners.select(NUMBER, *LOG_POSITION.names))
-        ):
-            if any(run[0] == topic and run[2] == partition and run[4] <= offset < run[5] for run in runs):
-                continue
-            for entry in self._plan.needed:
-                piece = entry.slice
-                is_own = entry.number == number and (piece.topic, piece.partition) == (topic, partition)
-                if is_own and piece.start <= offset < piece.end:
-                    runs.add((topic, piece.topic_id, partition, piece.generation, offset, offset + 1))
+        """Returns the repaired ranges, and the offset of each written row outside them."""
+        pieces = self._plan.pieces
+        runs = [*map(_run, pieces)]
+        by_number: dict[int, list[Slice]] = defaultdict(list)
+        for entry in self._plan.needed:
+            by_number[entry.number].append(entry.slice)
+        for number, *place in map(tuple, local_rows(self._winners.select(NUMBER, *LOG_POSITION.names))):
+            if not any(_holds(piece, *place) for piece in pieces):
+                offset = place[2]
+                runs += [
+                    (piece.topic, piece.topic_id, piece.partition, piece.generation, offset, offset + 1)
+                    for piece in by_number[number]
+                    if _holds(piece, *place)
+                ]
         return _joined(runs)
+
+
+def _holds(piece: Slice, topic: str, partition: int, offset: int) -> bool:
+    return (piece.topic, piece.partition) == (topic, partition) and piece.start <= offset < piece.end
 
 
 def _keys(rows: DataFrame, keys: Mapping[str, object]) -> DataFrame:

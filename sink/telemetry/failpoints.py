@@ -1,16 +1,21 @@
-"""Named points where a test can make a worker die, stop or wait. Without the environment variables they do nothing.
+"""Named points where a test makes this process die, stop or wait. Does nothing without the environment variables.
 
-`SINK_FAILPOINTS` is a comma-separated list of `<point>=<action>`, `SINK_FAILPOINTS_DIR` a directory in which each
-point leaves a file when it fires; a point fires once for all processes that share the directory. A file
-`<point>.armed` there, with a process id and an action, arms the point in a running process. Points are
-`<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
-`Errors.written`, when the errors table has the files of bad records and not yet their commit, `Complete.published`,
-when it has the commit too, and `Complete.guarded`, inside the table lock, after the checks and right before the commit;
-for table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, after the plan,
-and `Clustering.written` and `Compaction.written`, before the completion;
-for a replay of bad records `Replay.begun`, `Replay.written` and `Replay.committed`, after the instant was begun, before
-it is completed, and before ZooKeeper knows of it, and for `sink reland` the same of `Reland`. Actions: `kill` (SIGKILL
-this process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
+`SINK_FAILPOINTS` is a comma-separated list of `<point>=<action>`. `SINK_FAILPOINTS_DIR` is a directory, in which each
+point leaves a file when it fires; a point fires once for all processes that share the directory. To arm a point in a
+running process, move a file `<point>.armed` there that contains the process id and an action.
+
+Actions: `kill` (SIGKILL this process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until a file
+`<point>.go` exists).
+
+Points:
+
+- every request of a machine: `<request>.before` and `<request>.after`, such as `Begin.before`, `Write:PREPARED.after`;
+- a commit: `Errors.written` (bad records are in files of the errors table, not committed), `Complete.published` (they
+  are committed), `Complete.guarded` (inside the table lock, after the checks, before the commit);
+- a table service: `Clustering.scheduled`, `Compaction.scheduled`, `Metadata.compaction.scheduled`, `Cleaning.scheduled`
+  (the plan is on the timeline); `Clustering.written`, `Compaction.written`, `Cleaning.deleted` (not yet completed);
+- `sink errors replay`: `Replay.begun` (the instant is begun), `Replay.written` (not yet completed), `Replay.committed`
+  (completed, not yet in ZooKeeper); `sink reland`: the same with `Reland`.
 """
 
 from __future__ import annotations
@@ -34,20 +39,21 @@ _POLL_SECONDS = 0.02
 
 
 class Failpoints:
-    """The points at which this process fires."""
+    """The failpoints of this process and their actions."""
 
     def __init__(self, actions: Mapping[str, str], directory: Path | None) -> None:
         self._actions = actions
         self._directory = directory
-        """None: no point ever fires."""
+        """Holds the points' files; None if no point may fire."""
 
     @classmethod
     def from_environment(cls) -> Failpoints:
-        """Raises `ConfigError` for an action that does not exist."""
-        actions = dict(pair.split("=", 1) for pair in os.environ.get(VARIABLE, "").split(",") if "=" in pair)
+        """Reads the environment; the directory is `.` by default. Raises ConfigError for an unknown action."""
+        pairs = [pair.partition("=") for pair in os.environ.get(VARIABLE, "").split(",") if pair]
+        actions = {point: action for point, _, action in pairs}
         unknown = sorted(set(actions.values()) - set(_ACTIONS))
         if unknown:
-            raise ConfigError(f"{VARIABLE}: no action {', '.join(unknown)}. There are {', '.join(_ACTIONS)}.")
+            raise ConfigError(f"{VARIABLE}: no action {', '.join(map(repr, unknown))}. Use {', '.join(_ACTIONS)}.")
         directory = os.environ.get(DIRECTORY, "." if actions else "")
         return cls(actions, Path(directory) if directory else None)
 
@@ -58,6 +64,7 @@ class Failpoints:
             self.reach(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
 
     def reach(self, point: str) -> None:
+        """Fires the point if it is armed in this process and has not fired yet."""
         if self._directory is None:
             return
         action = self._actions.get(point) or _armed_action(self._directory / f"{point}{ARMED}")
@@ -74,6 +81,7 @@ def _armed_action(file: Path) -> str | None:
 
 
 def _claim(file: Path) -> bool:
+    """Creates the file; returns False if it exists, because the point has fired before, maybe in another process."""
     try:
         file.touch(exist_ok=False)
     except FileExistsError:
@@ -86,7 +94,7 @@ def _kill(_: Path) -> None:
 
 
 def _stop(_: Path) -> None:
-    """Stops all threads, this one first: a signal to the process could let this thread run on for a while."""
+    """Stops the process. The signal goes to this thread, because another receiver could let this one run on briefly."""
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

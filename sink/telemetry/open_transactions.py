@@ -1,8 +1,9 @@
-"""Open Kafka transactions, as a reader of the log sees them: records are acknowledged and cannot be read.
+"""Tracks open Kafka transactions: records behind a partition's last stable offset are acknowledged but unreadable.
 
-Guarantee: a transaction is open since a reading that first showed the partition's readable end where it still is, with
-records behind it, or since the time of its first record, where that is known. A topic with one transaction after
-another has an end that moves, and so a short one each time. Times are seconds since 1970. Raises nothing.
+Guarantee: `since` is the time of the reading that first showed the last stable offset (LSO) where it still is, with
+acknowledged records behind it, or the timestamp of the record at the LSO, if that is known and earlier. The producer
+sets that timestamp (CreateTime) unless the topic has LogAppendTime. Transactions that follow one another move the LSO:
+each counts as new. Times are seconds since 1970. Raises nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from coordination.state.model import PartitionLog, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that holds `offsets` offsets of a partition back, from `offset` on."""
+    """The oldest open transaction of a partition. It holds back `held_back` offsets: from `offset`, the LSO, on."""
 
     partition: TopicPartition
     offset: int
-    offsets: int
+    held_back: int
     since: float
 
 
 class OpenTransactions:
-    """Remembers readings of one sink's log. One thread calls `look`; any thread may read `open`, which a new reading
-    replaces as a whole.
+    """The open transactions of one sink's partitions, by its readings of the log. One thread calls `look`; any thread
+    may read `open`, which each call replaces as a whole.
     """
 
     def __init__(self) -> None:
@@ -38,15 +39,17 @@ class OpenTransactions:
         wall: float,
         begun: Mapping[TopicPartition, float] = MappingProxyType({}),
     ) -> None:
-        """Adds a reading of the log. `begun` has times of first records, for some partitions."""
+        """Replaces `open` by the transactions of this reading. `wall` is its time; `begun` has the timestamps of the
+        records at the LSO, for some partitions. Both are seconds since 1970.
+        """
         known = {(transaction.partition, transaction.offset): transaction.since for transaction in self.open}
-        self.open = tuple(
-            OpenTransaction(partition, log.end, log.held_back, min(begun.get(partition, wall), seen))
-            for partition, log in partitions.items()
-            if log.high_watermark > log.end
-            for seen in [known.get((partition, log.end), wall)]
-        )
+        found = []
+        for partition, log in partitions.items():
+            if log.held_back:
+                since = min(begun.get(partition, wall), known.get((partition, log.end), wall))
+                found.append(OpenTransaction(partition, log.end, log.held_back, since))
+        self.open = tuple(found)
 
     def longest(self, wall: float) -> float:
-        """Returns for how many seconds the oldest of them has been open at least; 0 without any."""
+        """Returns for how many seconds the oldest open transaction has been known; 0 if there is none."""
         return max((max(0.0, wall - transaction.since) for transaction in self.open), default=0.0)

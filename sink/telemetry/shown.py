@@ -1,9 +1,9 @@
-"""Shows text of strangers instead of obeying it.
+"""Escapes control and format characters in untrusted text, so that a terminal shows them instead of obeying them.
 
-Record values, names of headers, topics and workers, and texts of errors may hold escapes that move a terminal's cursor
-or colour it, marks that reverse the order of letters, and line feeds that forge a line. Guarantee: `shown` leaves none
-of them, and what it writes instead says which it was, as Python writes it (`\\x1b`, `\\u202e`). Text without them stays
-the same object's text. Raises nothing.
+Record values, names (of headers, topics, workers) and error messages may hold escape sequences that move the cursor or
+change colours, marks that reverse the direction of text, and line feeds that forge a log line. Guarantee: `shown`
+leaves no character of `_HIDDEN`; it writes each as Python's escape (`\\x1b`, `\\u202e`). It changes nothing else. A
+backslash stays as it is, so text that already contains `\\x1b` looks the same as an escaped one. Raises nothing.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 _HIDDEN = (
-    "\x00-\x08\x0a-\x1f\x7f-\x9f"  # controls of ASCII and of Latin-1, without the tab
-    "\u00ad\u061c\u180e"  # soft hyphen, Arabic letter mark, Mongolian separator
-    "\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"  # widths of zero, line ends, directions
-    "\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff"  # half a pair, which no encoding takes
+    "\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 and C1 controls, without the tab
+    "\u00ad\u061c\u180e"  # soft hyphen, Arabic letter mark, Mongolian vowel separator
+    "\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"  # zero width, line separators, bidirectional marks
+    "\ufeff\ufff9-\ufffb"  # byte order mark, interlinear annotation
+    "\ud800-\udfff"  # lone surrogates, which UTF-8 cannot encode
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # shorthand and musical format controls, which have no glyph
     "\U000e0000-\U000e007f"  # tags
 )
-_OBEYED = re.compile(f"[{_HIDDEN}]")
-_OBEYED_BUT_LINES = re.compile(f"(?!\n)[{_HIDDEN}]")
+_UNSAFE = re.compile(f"[{_HIDDEN}]")
 
 
 def shown(text: str) -> str:
-    """Returns the text on one line, with everything visible."""
-    return _OBEYED.sub(_name, text)
+    """Returns the text on one line, with every character of `_HIDDEN` escaped."""
+    return _UNSAFE.sub(_escaped, text)
 
 
 def shown_lines(text: str) -> str:
-    """Returns a text of several lines, with everything else visible."""
-    return _OBEYED_BUT_LINES.sub(_name, text)
+    """Returns the text with its line feeds, and every other character of `_HIDDEN` escaped."""
+    return "\n".join(map(shown, text.split("\n")))
 
 
-def _name(match: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
 class ShownStream:
-    """A text stream in which everything but line feeds is visible."""
+    """Wraps a text stream: escapes what is written, except for line feeds. `original` is the wrapped stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.original = stream
@@ -60,7 +60,7 @@ class ShownStream:
 
 @contextmanager
 def shown_output() -> Iterator[None]:
-    """Has standard output and standard error show what is written to them."""
+    """Wraps standard output and standard error in ShownStream, and restores them at the end."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = ShownStream(before[0]), ShownStream(before[1])
     try:

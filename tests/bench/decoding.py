@@ -70,7 +70,7 @@ def main() -> None:
     }
     framed = [struct.pack(">bI", 0, 1 + number % 2) + value for number, value in enumerate(written["avro"])]
     readers = {number: AvroReader(json.dumps(AVRO), columns(schema)) for number in (1, 2)}
-    two_schemas = WireDecoder(columns(schema), lambda schema_id, _: readers[schema_id], message_paths=False)
+    two_schemas = WireDecoder(columns(schema), lambda schema_id, _: readers[schema_id], has_message_indexes=False)
     cases: dict[str, tuple[list[bytes], Callable[[Any], Any]]] = {}
     for name, values in written.items():
         writer = {"avro": json.dumps(AVRO).encode(), "protobuf": descriptors()}.get(name, b"")

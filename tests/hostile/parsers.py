@@ -176,7 +176,7 @@ def _reader_of(schema_id: object, message_path: tuple[int, ...]) -> ColumnReader
 def framing(data: bytes) -> object:
     values = _values(data)
     for with_paths in (False, True):
-        decoder = WireDecoder(columns(SCHEMA), _reader_of, message_paths=with_paths)
+        decoder = WireDecoder(columns(SCHEMA), _reader_of, has_message_indexes=with_paths)
         decoder.decode(values)
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([[{"key": "__value_schema_id", "value": data[:20]}]] * len(values), kind)

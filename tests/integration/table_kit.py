@@ -98,7 +98,7 @@ class Driver:
         )
         self._rows = HudiClient(
             spark,
-            sink_settings.base_path,
+            sink_settings.table.store,
             self.schema.avro(sink_settings.table_name),
             commit_options(sink_settings.table),
         )
@@ -140,7 +140,7 @@ class Driver:
         """
         if instant in self.table._timeline.snapshot().rolling_back:
             return
-        hudi = HudiClient(self.spark, self.settings.base_path, "{}", commit_options(self.settings.table))
+        hudi = HudiClient(self.spark, self.settings.table.store, "{}", commit_options(self.settings.table))
         meta = hudi.meta_client()
         table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
         rollback = str(hudi.client.createNewInstantTime(False))
@@ -183,7 +183,7 @@ def other_writer_options(settings: Settings) -> dict[str, str]:
 
 def hudi_lock_provider(spark: SparkSession, sink_settings: Settings) -> Any:
     """Hudi's own lock provider, as another writer configures it."""
-    hudi = HudiClient(spark, sink_settings.base_path, "{}", other_writer_options(sink_settings))
+    hudi = HudiClient(spark, sink_settings.table.store, "{}", other_writer_options(sink_settings))
     properties = hudi.java.common.config.TypedProperties()
     for name, value in other_writer_options(sink_settings).items():
         properties.setProperty(name, value)

@@ -55,7 +55,7 @@ def hudi(make_driver: MakeDriver):
     """The table's services, as a worker has them that is overtaken."""
     driver = make_driver(**LIMITS)
     avro = driver.schema.avro(driver.settings.table_name)
-    client = HudiClient(driver.spark, driver.settings.base_path, avro, service_options(driver.settings.table))
+    client = HudiClient(driver.spark, driver.settings.table.store, avro, service_options(driver.settings.table))
     yield driver, client
     client.close()
 

@@ -221,7 +221,7 @@ def test_a_struct_that_gets_a_field_stops_no_partition_and_is_named(
     )
     land(wider, 2, 1, 3)
     for _ in range(2):
-        with pytest.raises(ConfigError, match=r"new types of the columns place:.*partitions are registered"):
+        with pytest.raises(ConfigError, match=r"new types of the columns place:.*Partitions are registered"):
             wider.table.register()
         assert {kind for (kind,) in client.partitions("nested", 1)} == {"buy", "view", "__HIVE_DEFAULT_PARTITION__"}
     assert client.columns("nested")["place"] == "struct<city:string>"

@@ -141,7 +141,7 @@ class Written:
 
 def hudi_of(spark: SparkSession, sink_settings: Settings, schema: TableSchema) -> HudiClient:
     return HudiClient(
-        spark, sink_settings.base_path, schema.avro(sink_settings.table_name), commit_options(sink_settings.table)
+        spark, sink_settings.table.store, schema.avro(sink_settings.table_name), commit_options(sink_settings.table)
     )
 
 

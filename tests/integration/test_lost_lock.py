@@ -18,6 +18,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
+from sink.hudi.written_plan import WrittenPlan, write_plan
 from sink.write.rows.row_spec import table_schema
 from tests.integration.conftest import MakeDriver, Open
 from tests.integration.table_kit import CLUSTERING, SINK, Driver, by_name
@@ -66,7 +67,7 @@ class Worker:
         self._client, self.locks = client, TableLocks(client, table.settings.table.lock)
         settings = table.settings
         avro = table_schema(settings.table, settings.records).avro(settings.table_name)
-        self.hudi = HudiClient(table.spark, settings.base_path, avro, service_options(settings.table))
+        self.hudi = HudiClient(table.spark, settings.table.store, avro, service_options(settings.table))
         self.services = HudiTableServices(self.hudi, settings.table, self.locks)
 
     def lose_lock(self) -> None:
@@ -85,7 +86,7 @@ def reason_of_frozen(
     monkeypatch: pytest.MonkeyPatch, late: Worker, service: str, is_pending: bool, meanwhile: Callable[[], None]
 ) -> str:
     """Freezes a rewrite at its last look before the step that changes the table. Returns why it failed then."""
-    owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (HudiClient, "name_columns", 1)
+    owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (WrittenPlan, "name_columns", 1)
     frozen = Frozen(monkeypatch, owner, step, turn, meanwhile)
     results = by_name(late.services.run())
     assert frozen.woke, results
@@ -106,7 +107,7 @@ def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_n
     upserts.land((0, 10, 20))
     if is_pending:
         dead = service_client(upserts)
-        dead.write_plan("Compaction", dead.schedule("Compaction", {SINK_KEY: SINK}))
+        write_plan(dead, "Compaction", dead.schedule("Compaction", {SINK_KEY: SINK}))
     late, successor = Worker(upserts, zookeeper_client), Worker(upserts, zookeeper_client)
     seen: list[set[str]] = []
 
@@ -134,14 +135,14 @@ def test_a_clustering_that_has_lost_the_table_lock_is_neither_completed_nor_drop
     if is_pending:
         # Its process is alive after all, and completes it.
         instant = late.hudi.schedule("Clustering", {SINK_KEY: SINK})
-        written = late.hudi.write_plan("Clustering", instant)
+        written = write_plan(successor.hudi, "Clustering", instant)
     seen: list[set[str]] = []
 
     def meanwhile() -> None:
         late.lose_lock()
         if is_pending:
             with successor.locks("complete clustering") as require_held:
-                successor.hudi.complete_service("Clustering", instant, written, require_held)
+                written.complete(require_held)
         else:
             assert by_name(successor.services.run())["clustering"].instant
         seen.append(complete(driver.settings.base_path))

@@ -14,6 +14,7 @@ from sink.hudi.options import service_options
 from sink.hudi.overtaken import note_attempt
 from sink.hudi.table import TableOutcome
 from sink.hudi.timeline import SINK_KEY
+from sink.hudi.written_plan import write_plan
 from tests.integration.conftest import MakeDriver, Open
 from tests.integration.table_kit import CLUSTERING, SINK, allow, by_name, checkpoint
 from tests.integration.test_rewrites import EAGER, LATE, leave_late_file, service_client
@@ -193,9 +194,9 @@ def test_a_file_of_a_dropped_clustering_that_comes_after_the_rollback_is_deleted
     for number in (1, 2):
         driver.land(number)
     base, avro = Path(driver.settings.base_path), driver.schema.avro(driver.settings.table_name)
-    hudi = HudiClient(driver.spark, str(base), avro, service_options(driver.settings.table))
+    hudi = HudiClient(driver.spark, driver.settings.table.store, avro, service_options(driver.settings.table))
     instant = hudi.schedule("Clustering", {SINK_KEY: SINK})
-    hudi.write_plan("Clustering", instant)
+    write_plan(hudi, "Clustering", instant)
     copies = [shutil.copy(file, tmp_path) for file in base.glob(f"*_{instant}.parquet")]
     assert copies
     assert by_name(driver.table.services())["clustering"].instant > instant

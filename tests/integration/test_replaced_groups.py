@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def client_of(driver: Driver) -> HudiClient:
     settings = driver.settings
     avro = driver.schema.avro(settings.table_name)
-    return HudiClient(driver.spark, settings.base_path, avro, service_options(settings.table))
+    return HudiClient(driver.spark, settings.table.store, avro, service_options(settings.table))
 
 
 def begin_deleting(hudi: HudiClient, partition: str) -> Callable[[], None]:

@@ -34,7 +34,7 @@ EAGER = {"hoodie__metadata__enable": "true", "hoodie__compact__inline__max__delt
 def service_client(upserts: Upserts) -> HudiClient:
     """Returns the client of another worker of the sink that runs its services."""
     avro = table_schema(upserts.settings.table, upserts.settings.records).avro(upserts.settings.table_name)
-    return HudiClient(upserts.spark, upserts.settings.base_path, avro, service_options(upserts.settings.table))
+    return HudiClient(upserts.spark, upserts.settings.table.store, avro, service_options(upserts.settings.table))
 
 
 def die_before_the_timeline(hudi: HudiClient) -> str:
@@ -187,7 +187,7 @@ class Appends:
         driver, self._number = self._driver, self._number + 1
         number, schema, instant = self._number, parse_ddl(ddl), driver.table.begin(self._number, 1)
         avro = schema.avro(driver.settings.table_name)
-        writer = HudiClient(driver.spark, self.base_path, avro, commit_options(driver.settings.table))
+        writer = HudiClient(driver.spark, driver.settings.table.store, avro, commit_options(driver.settings.table))
         kafka = ("'t' as _kafka_topic", "0 as _kafka_partition", "id as _kafka_offset", "timestamp_seconds(id)")
         first = 10 * number
         frame = driver.spark.range(first, first + 10, 1, 1).selectExpr(
@@ -210,7 +210,7 @@ def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(
         assert appends.begin("id bigint, number int", "cast(id as int) as number")() is TableOutcome.COMPLETED
     wider = "cast(id + 1099511627776 as bigint) as number;if(id < 0, null, 'kept') as added"
     avro = driver.schema.avro(driver.settings.table_name)
-    client = HudiClient(driver.spark, appends.base_path, avro, service_options(driver.settings.table))
+    client = HudiClient(driver.spark, driver.settings.table.store, avro, service_options(driver.settings.table))
     services = HudiTableServices(
         client, driver.settings.table, TableLocks(zookeeper_client, driver.settings.table.lock)
     )

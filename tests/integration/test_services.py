@@ -252,7 +252,7 @@ def service_client(driver: Driver) -> HudiClient:
     sink_settings = driver.settings
     return HudiClient(
         driver.spark,
-        sink_settings.base_path,
+        sink_settings.table.store,
         driver.schema.avro(sink_settings.table_name),
         service_options(sink_settings.table),
     )

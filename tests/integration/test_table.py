@@ -424,7 +424,7 @@ def archive_beyond_savepoints(driver: Driver, hudi: HudiClient) -> None:
 def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(make_driver: MakeDriver) -> None:
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
     savepoint = driver.land(1)
-    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings.table))
+    hudi = HudiClient(driver.spark, driver.settings.table.store, "{}", commit_options(driver.settings.table))
     hudi.client.savepoint(savepoint, "test", "before")
     newest = driver.land(2)
     archive_beyond_savepoints(driver, hudi)
@@ -442,7 +442,7 @@ def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(m
 def test_a_table_restored_past_an_archived_commit_is_refused(make_driver: MakeDriver) -> None:
     """Hudi removes what is active and later than the savepoint, and leaves the rows of what is archived."""
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
-    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings.table))
+    hudi = HudiClient(driver.spark, driver.settings.table.store, "{}", commit_options(driver.settings.table))
     savepoint, removed = driver.land(1), driver.land(2)
     for instant in (savepoint, removed):
         hudi.client.savepoint(instant, "test", "before")

@@ -86,7 +86,7 @@ def test_hudi_takes_small_buffers_and_a_share_of_the_heap_unless_the_user_says_o
     settings = make_settings(
         tmp_path, "127.0.0.1:9", "none", "id BIGINT", hoodie__metadata__max__reader__memory=2 * MIB
     )
-    hudi = HudiClient(spark, settings.base_path, "{}", service_options(settings.table))
+    hudi = HudiClient(spark, settings.table.store, "{}", service_options(settings.table))
     tasks = int(spark.sparkContext.master.removeprefix("local[").rstrip("]"))
     share = min(MOST_SHARE, heap_bytes(SPARK_HEAP) * 2 // 5 // tasks)  # type: ignore[operator]
     config = hudi.config

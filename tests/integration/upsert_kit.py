@@ -96,7 +96,7 @@ class Upserts:
         self.number = 0
         self.ends: dict[TopicPartition, PartitionCheckpoint] = {}
         self._columns = ""
-        self.hudi = HudiClient(spark, self.settings.base_path, self._avro(), commit_options(self.settings.table))
+        self.hudi = HudiClient(spark, self.settings.table.store, self._avro(), commit_options(self.settings.table))
         self.none = self.hudi.option()
 
     def services(self, options: Mapping[str, str] | None = None) -> Any:
@@ -107,7 +107,7 @@ class Upserts:
             "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
         }
         client_options = {**other_writer_options(self.settings), **eager, **(options or {})}
-        other_writer = HudiClient(self.spark, self.settings.base_path, self._avro(), client_options)
+        other_writer = HudiClient(self.spark, self.settings.table.store, self._avro(), client_options)
         return other_writer.client
 
     def _avro(self) -> str:

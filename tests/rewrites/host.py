@@ -365,7 +365,7 @@ class _Commands:
         avro = self._sinks[sink].table._hudi.table_schema(self._sinks[sink].table._hudi.meta_client())
         options = {**service_options(settings.table), **_hudis_lock(settings)}
         options |= {"hoodie.clustering.async.enabled": "false", "hoodie.clean.failed.writes.policy": "LAZY"}
-        return HudiClient(self._spark, settings.base_path, avro or "{}", options)
+        return HudiClient(self._spark, settings.table.store, avro or "{}", options)
 
 
 def _hudis_lock(settings: Settings) -> dict[str, str]:

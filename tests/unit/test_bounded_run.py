@@ -100,7 +100,7 @@ def test_a_process_that_was_asked_to_end_and_does_not_is_cut_short_whatever_aske
     ended: list[int] = []
     has_ended = threading.Event()
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(launch, "END_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "SHUTDOWN_SECONDS", 0.1)
     monkeypatch.setattr(launch, "kill_process_tree", lambda status: ended.append(status) or has_ended.set())
     signals = launch.handled_signals(1)
     assert not has_ended.wait(0.5)

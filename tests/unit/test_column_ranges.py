@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from sink.layout import column_ranges
-from sink.layout.column_ranges import KEY, ColumnRange, decode_ranges, nan_columns, ranges_of, within_bounds
+from sink.layout.column_ranges import (
+    KEY,
+    ColumnRange,
+    chunks_without_nulls,
+    decode_ranges,
+    nan_columns,
+    ranges_of,
+    within_bounds,
+)
 
 
 def footer(*tables: pa.Table) -> Any:
@@ -115,3 +124,41 @@ def test_a_status_keeps_the_ranges_of_its_first_files_and_all_stats(monkeypatch:
     kept_stats = within_bounds(stats)
     assert [json.loads(kept_stat)["fileId"] for kept_stat in kept_stats] == ["0", "1", "2", "3", "4"]
     assert [KEY in json.loads(kept_stat) for kept_stat in kept_stats] == [True, True, False, False, False]
+
+
+class JavaFooter:
+    """A footer of one column as Parquet's Java library writes it, in the shape of pyarrow's: no statistics at all of a
+    chunk with long values, and NaN as a maximum."""
+
+    num_columns, num_row_groups = 1, 1
+
+    def __init__(self, kind: pa.DataType, values: int, **statistics: Any) -> None:
+        self._column = footer(pa.table({"c": pa.array([None], kind)})).schema.column(0)
+        self.schema = SimpleNamespace(column=lambda _: self._column)
+        found = SimpleNamespace(**{"has_min_max": False, "has_null_count": False, **statistics})
+        self._chunk = SimpleNamespace(
+            statistics=found, num_values=values, total_compressed_size=1, total_uncompressed_size=1
+        )
+
+    def row_group(self, _: int) -> Any:
+        return SimpleNamespace(column=lambda _: self._chunk)
+
+
+def test_a_chunk_without_statistics_gets_a_range_once_its_nulls_are_counted() -> None:
+    java: Any = JavaFooter(pa.string(), 3)
+    assert chunks_without_nulls(java) == [(0, 0)]
+    assert ranges_of(java) is None
+    document = ranges_of(java, counted={(0, 0): 2})
+    assert document is not None
+    (found,) = decode_ranges(document).ranges
+    assert (found.least, found.greatest, found.nulls, found.values) == ("", "\U0010ffff" * 64, 2, 3)
+
+
+def test_nan_in_a_footer_of_javas_becomes_infinity() -> None:
+    counted = {"has_null_count": True, "null_count": 0, "has_min_max": True}
+    for least, greatest in ((1.0, math.nan), (math.nan, math.nan)):
+        java: Any = JavaFooter(pa.float64(), 2, min_raw=least, max_raw=greatest, **counted)
+        document = ranges_of(java)
+        assert document is not None
+        (found,) = decode_ranges(document).ranges
+        assert (found.least, found.greatest) == (math.inf if math.isnan(least) else least, math.inf)

@@ -80,6 +80,16 @@ def test_settings_go_before_sparks_own_file_of_defaults(
     assert launcher.settings == {"spark.yarn.queue": "lake ", "spark.driver.memory": "8g"}
 
 
+def test_java_options_of_sparks_own_defaults_are_in_files_too(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"{JAVA_OPTIONS} -Dpassword={SECRET}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    gateway: Any = launch(SparkConf(False), subprocess.DEVNULL)
+    assert SECRET not in " ".join([*launcher.command, *launcher.settings.values()])
+    assert gateway.arguments == [f'"-Dpassword={SECRET}"\n']
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [("-Da='1", "a quotation mark is not closed"), ("-Xss2m -Xmx4g", "Set spark.driver.memory")],

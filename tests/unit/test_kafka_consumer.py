@@ -13,7 +13,7 @@ from sink.audit.log import LogReader, TopicAccess
 from sink.clients.kafka.log import Log
 from sink.commands.auditor import sink_errors
 from sink.config import Settings
-from sink.write.engines.task_input import require_reader
+from sink.write.engines.task_input import require_valid_consumer
 from sink.write.reading import kafka_consumer
 from sink.write.reading.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
 from tests.one_sink import load
@@ -101,7 +101,7 @@ def test_settings_show_no_secret(load_settings: Load) -> None:
 def test_where_librdkafka_has_no_kerberos_every_client_says_which_script_builds_it(load_settings: Load) -> None:
     settings = load_settings(KERBEROS)
     for make_client in (
-        lambda: require_reader(settings.records.consumer),
+        lambda: require_valid_consumer(settings.records.consumer),
         lambda: Log(settings.kafka_native).topics(),
         lambda: LogReader(TopicAccess(settings.bootstrap, settings.kafka_native)),
     ):
@@ -114,8 +114,8 @@ def test_where_librdkafka_has_no_kerberos_every_client_says_which_script_builds_
 
 def test_a_value_that_librdkafka_refuses_is_named(load_settings: Load) -> None:
     with pytest.raises(ConfigError, match=r"fetch\.wait\.max\.ms"):
-        require_reader(load_settings({"kafka.fetch.max.wait.ms": "soon"}).records.consumer)
-    require_reader(load_settings({}).records.consumer)
+        require_valid_consumer(load_settings({"kafka.fetch.max.wait.ms": "soon"}).records.consumer)
+    require_valid_consumer(load_settings({}).records.consumer)
 
 
 def test_a_consumer_is_kept_by_its_settings_until_it_is_dropped(load_settings: Load) -> None:

@@ -201,6 +201,6 @@ def test_fields_of_json_behind_a_registrys_header_are_those_of_the_value(tmp_pat
     assert told(settings, by_id + b'{"id":1,"more":1}', by_guid + b'{"id":1,"more":1}', b'{"id":1}') == [
         "note: topic orders: 1 of 3 records (33.3%) are bad",
         "note: orders-0 offset 2: its first byte is 123. A schema registry's header begins with 0 or 1. For values"
-        " without one choose a format without -confluent.",
+        " without a header, choose a format without -confluent.",
         "note: topic orders: fields without a column, with the number of records: more (2)",
     ]

@@ -115,7 +115,7 @@ def test_made_up_message_indexes_compile_a_schema_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(formats, "descriptor_set", compile_it)
     form = ValueFormat("protobuf-confluent")
     decoder = WireDecoder(
-        columns(SCHEMA), lambda _, path: form.reader(columns(SCHEMA), source, path), message_paths=True
+        columns(SCHEMA), lambda _, path: form.reader(columns(SCHEMA), source, path), has_message_indexes=True
     )
     made_up = [record(7, bytes([4, number % 64 * 2, number // 64 * 2, 8, 1])) for number in range(3_000)]
     decoded = decoder.decode(pa.array([record(7, b"\x00\x08\x05"), *made_up], pa.binary()))

@@ -1,14 +1,15 @@
 """Compares what base files and the metadata table say of a file's rows with its rows: what readers and writers skip by.
 
 Guarantee: without a finding, no range of values, count of nulls, range of record keys or Bloom filter of a current base
-file leaves out one of its rows, and column statistics exist for each file and column that the index has. Ranges of
-columns inside of structs, lists and maps are not compared, nor those of log files. Memory is bounded: one row group at
-a time. Raises what the store raises.
+file leaves out one of its rows, and column statistics exist for each file and column that the index has. NaN is in no
+range. Ranges of columns inside of structs, lists and maps are not compared, nor those of log files. Memory is bounded:
+one row group at a time. Raises what the store raises.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass
 class Extent:
-    """Lowest and highest value of a column and the number of its nulls; None where it has no value."""
+    """Lowest and highest value of a column, NaN left out as in Parquet's statistics, and the number of its nulls. The
+    ends are None if there is no such value."""
 
     low: Any = None
     high: Any = None
@@ -55,7 +57,14 @@ class Extent:
         return type(bound) is type(self.low)
 
     def within(self, low: Any, high: Any) -> bool:
-        return self.low is None or (low is not None and high is not None and low <= self.low and self.high <= high)
+        if self.low is None or low is None or high is None:
+            return self.low is None
+        # Java's NaN is greater than all numbers.
+        return not _is_nan(low) and bool(low <= self.low and (_is_nan(high) or self.high <= high))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 @dataclass
@@ -252,7 +261,9 @@ def _extent(column: pa.ChunkedArray) -> Extent:
         found = pc.min_max(column).as_py()
     except pa.ArrowNotImplementedError:
         return Extent(nulls=column.null_count)
-    return Extent(found["min"], found["max"], column.null_count)
+    # Arrow gives NaN if there is no other value.
+    low, high = (None if _is_nan(found[end]) else found[end] for end in ("min", "max"))
+    return Extent(low, high, column.null_count)
 
 
 def _stored(record: Record, bound: str) -> Any:

@@ -1,7 +1,7 @@
-"""Parses Protobuf for the auditor, with Google's library and types made from the descriptors. Raises Bad.
+"""Builds Protobuf classes for the auditor from descriptors, and looks up their fields and symbols. Raises Bad.
 
-Maps are lists of entries here: the library's own maps forget the order of their entries, and drop an entry with a field
-that they do not know.
+The classes hold each map as a repeated field of its entries. The library's own maps lose the order of entries, and drop
+an entry that has an unknown field.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sink.audit.decode.rules import Bad
 
+_ENTRY_VALUE = 2
+"""The field number of the value in a map's entry."""
+
 
 @lru_cache(20)
 def message_type(descriptors: bytes, message: str) -> tuple[Any, frozenset[str]]:
@@ -27,51 +30,54 @@ def message_type(descriptors: bytes, message: str) -> tuple[Any, frozenset[str]]
     pool = DescriptorPool()
     for file in files:
         for declared in file.message_type:
-            _open_maps(declared, file.package, entries)
+            _make_maps_repeated(declared, file.package, entries)
         pool.AddSerializedFile(file.SerializeToString())
     return GetMessageClass(pool.FindMessageTypeByName(message)), frozenset(entries)
 
 
-def _open_maps(declared: DescriptorProto, outer: str, entries: set[str]) -> None:
+def _make_maps_repeated(declared: DescriptorProto, outer: str, entries: set[str]) -> None:
+    """Unmarks the map entries in this message and those nested in it. Adds their full names to `entries`."""
     name = f"{outer}.{declared.name}".lstrip(".")
     if declared.options.map_entry:
         declared.options.ClearField("map_entry")
         entries.add(name)
     for inner in declared.nested_type:
-        _open_maps(inner, name, entries)
+        _make_maps_repeated(inner, name, entries)
 
 
-def parsed(made: Any, value: bytes) -> Any:
+def parsed(message_class: Any, value: bytes) -> Any:
+    """Parses a value. Raises Bad if it is not such a message."""
     try:
-        return made.FromString(value)
+        return message_class.FromString(value)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise Bad(f"no message: {error}") from None
+        raise Bad(f"not a valid message: {error}") from None
 
 
 def field_for(column: str, message: Descriptor, exact_case: bool) -> FieldDescriptor | None:
-    """Returns the field of a column; None if it has none."""
+    """Returns the field with the column's name; without `exact_case`, also one that differs only in case."""
+    exact: FieldDescriptor | None = message.fields_by_name.get(column)
+    if exact is not None or exact_case:
+        return exact
     alike = [field for field in message.fields if field.name.lower() == column.lower()]
-    same = [field for field in alike if field.name == column]
-    if same or exact_case:
-        return same[0] if same else None
     if len(alike) > 1:
         raise Bad(f"fields for {column} differ in case only")
     return alike[0] if alike else None
 
 
-def require_set(message: Any) -> None:
+def require_required_fields(message: Any) -> None:
+    """Raises Bad if a required field of this message (proto2) is not set. Does not look into nested messages."""
     for field in message.DESCRIPTOR.fields:
         if field.is_required and not message.HasField(field.name):
             raise Bad(f"{field.name} is required")
 
 
-def is_left_out(entry: Any) -> bool:
-    """Whether an entry has a number that its closed enum does not know."""
+def has_unknown_enum_value(entry: Any) -> bool:
+    """Whether the enum value of a map entry is unknown to its closed enum: parsers then omit the entry."""
     enum = entry.DESCRIPTOR.fields_by_name["value"].enum_type
     unknown: Any = UnknownFieldSet(entry)
-    return enum is not None and enum.is_closed and any(found.field_number == 2 for found in unknown)
+    return enum is not None and enum.is_closed and any(found.field_number == _ENTRY_VALUE for found in unknown)
 
 
 def symbol(enum: Any, number: int) -> str:
-    """Returns the first symbol of a number, or the number as text."""
+    """Returns the name of an enum value; the first of several with this number; the number as text if there is none."""
     return next((value.name for value in enum.values if value.number == number), str(number))

@@ -24,7 +24,14 @@ from sink.audit.decode.moments import (
     moment_of_number,
     moment_of_text,
 )
-from sink.audit.decode.protobuf_types import field_for, is_left_out, message_type, parsed, require_set, symbol
+from sink.audit.decode.protobuf_types import (
+    field_for,
+    has_unknown_enum_value,
+    message_type,
+    parsed,
+    require_required_fields,
+    symbol,
+)
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 Read = Callable[[Any], Any]
@@ -84,7 +91,7 @@ class _Readers:
             reads[name] = read if column["nullable"] else _not_null(name, read)
 
         def row(found: Any) -> dict[str, Any]:
-            require_set(found)
+            require_required_fields(found)
             return {name: read(found) for name, read in reads.items()}
 
         return row
@@ -106,7 +113,7 @@ class _Readers:
         def within(found: Any) -> Any:
             if not found.HasField(name):
                 return None
-            require_set(getattr(found, name))
+            require_required_fields(getattr(found, name))
             return read and read(getattr(found, name))
 
         return within
@@ -141,7 +148,7 @@ class _Readers:
         def read(found: Any) -> dict[str, Any]:
             entries = {}
             for inner in getattr(found, field.name):
-                if not is_left_out(inner):
+                if not has_unknown_enum_value(inner):
                     name = _attribute(inner, key)
                     entries[str(name).lower() if isinstance(name, bool) else str(name)] = read_value(
                         _attribute(inner, value)

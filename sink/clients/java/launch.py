@@ -1,10 +1,10 @@
-"""Starts a JVM with Spark's launcher, and keeps settings and JVM options off the command line, which every local user
-reads.
+"""Starts a JVM with Spark's launcher, and keeps settings and JVM options off its command line, which every local user
+can read.
 
-Guarantee: both are handed over in files of mode 0600 in this process's private directory, which are removed when the
-JVM has read them. Its command line shows its name, the size of the heap, class paths, the names of those files, and
-options that name files of options themselves (`@FILE`). Raises ConfigError for options that no JVM of Spark's takes,
-and what PySpark and the file system raise.
+Guarantee: settings and options are passed in files of mode 0600 in this process's private directory, which are removed
+once the JVM has started. The JVM's command line shows only the application's name, the heap size, class paths, the
+names of those files, and the user's own argument files (`@FILE`). Raises ConfigError for options that Spark's launcher
+or the JVM would refuse, and what PySpark and the file system raise.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t
 
 def launch(conf: SparkConf, output: IO[Any] | int) -> JavaGateway:
     """Starts the JVM, with its stdout and stderr to `output`. The environment names Java and Spark."""
-    settings = dict(conf.getAll())
+    # With a file of ours the launcher does not read Spark's own defaults.
+    settings = _defaults() | dict(conf.getAll())
     with tempfile.TemporaryDirectory(prefix="launch-", dir=private_directory()) as directory:
         for name in (JAVA_OPTIONS, DEFAULT_JAVA_OPTIONS):
             if name in settings:
-                settings[name] = _in_files(name, settings[name], Path(directory))
+                settings[name] = _move_to_files(name, settings[name], Path(directory))
         file = Path(directory, "spark.properties")
-        # With a file of ours the launcher leaves out Spark's defaults. The last value of a name counts.
-        _write(file, _defaults() + b"\n\n" + javaproperties.dumps(settings, timestamp=None).encode())
+        _write(file, javaproperties.dumps(settings, timestamp=None).encode())
         # The name tells an operator whose JVM it is.
         named = ["--name", settings["spark.app.name"]] if "spark.app.name" in settings else []
         os.environ[_ARGUMENTS] = shlex.join([*named, "--properties-file", str(file), "pyspark-shell"])
@@ -50,20 +50,23 @@ def launch(conf: SparkConf, output: IO[Any] | int) -> JavaGateway:
             gateway: JavaGateway = launch_gateway(None, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         finally:
             del os.environ[_ARGUMENTS]
+    # Another local user could fill the JVM's heap through py4j's port.
     close_port(gateway)
     return gateway
 
 
-def _in_files(name: str, options: str, directory: Path) -> str:
-    """Writes options to files, and returns options that name the files."""
+def _move_to_files(name: str, options: str, directory: Path) -> str:
+    """Moves options into argument files, and returns the options that name these files. The user's `@FILE` options stay
+    where they are.
+    """
     try:
         arguments = split_options(options)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
     if any(argument.startswith("-Xmx") for argument in arguments):
-        raise ConfigError(f"{name}: -Xmx sets the heap, whose size the sink has to know. Set spark.driver.memory.")
+        raise ConfigError(f"{name}: Spark does not allow -Xmx here. Set spark.driver.memory.")
     named: list[str] = []
-    # Java reads no file that another file names.
+    # An argument file must not name another one, so each of the user's `@FILE` options splits ours.
     for is_file, group in groupby(arguments, lambda argument: argument.startswith("@")):
         if is_file:
             named += group
@@ -75,12 +78,12 @@ def _in_files(name: str, options: str, directory: Path) -> str:
     return shlex.join(named)
 
 
-def _defaults() -> bytes:
-    """Returns the settings that Spark's launcher takes by itself."""
+def _defaults() -> dict[str, str]:
+    """Returns the settings of spark-defaults.conf, which the launcher would read by itself."""
     directory = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", ""), "conf")
     with suppress(FileNotFoundError):
-        return Path(directory, "spark-defaults.conf").read_bytes()
-    return b""
+        return javaproperties.loads(Path(directory, "spark-defaults.conf").read_text("utf-8", "replace"))
+    return {}
 
 
 def _write(file: Path, content: bytes) -> None:

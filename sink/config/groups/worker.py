@@ -16,36 +16,42 @@ from sink.telemetry.redaction import redact_text
 class WorkerSettings(SettingGroup):
     worker_id: Name = setting(
         "worker.id",
-        "Name of this worker, unique in the fleet. Default: the host's name.",
+        "Name of this worker in logs and in ZooKeeper, unique in the fleet. Default: the host's name. Set it if a host"
+        " runs several workers: they would share a log file.",
         default_factory=socket.gethostname,
     )
     hosted: SinkNames = setting(
         "worker.sinks",
-        "Sinks of the configuration that this worker takes part in: names, or patterns with `*` and `?`. Every worker"
-        " that names a sink hosts it.",
+        "Sinks of the configuration that this worker takes part in: names, or shell patterns (`*`, `?`, `[...]`). Any"
+        " number of workers may take part in one sink.",
         default=("*",),
     )
-    spark_master: SparkMaster = setting("spark.master", "Where Spark runs the work.", default="local[*]")
+    spark_master: SparkMaster = setting(
+        "spark.master",
+        "Spark's master URL: `local[N]`, `yarn`, `spark://HOST:PORT` or `k8s://URL`. Write tasks run on its executors.",
+        default="local[*]",
+    )
     rehearsal: Flag = setting(
         "worker.rehearsal",
-        "Whether a worker that does not lead makes one commit in a table on its own disk that it throws away, soon"
-        " after it has joined. It takes some five seconds, and a takeover is faster for it. Only where `spark.master`"
-        " is local.",
+        "Whether a worker that coordinates no sink warms up: soon after it has joined, it makes four commits and a"
+        " rollback in a throwaway table on its own disk. That takes some five seconds, and makes a later takeover"
+        " faster. Only with a local `spark.master`.",
         default=True,
     )
     log_dir: Annotated[Path, BeforeValidator(require_str)] = setting(
         "log.dir",
-        "Directory of the files that take Spark's and Hudi's own output; relative to the working directory.",
+        "Directory of the output of Spark, Hudi and the JVM, one `-spark.log` file per worker; relative to the working"
+        " directory. The worker's own log goes to standard error.",
         default=Path("logs"),
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Choice] = setting(
-        "log.level", "Least important events that are logged.", default="info"
+        "log.level", "Lowest level that is logged.", default="info"
     )
     log_format: Annotated[Literal["json", "console"], Choice] = setting(
-        "log.format", "One line an event: `json` for machines, `console` for people.", default="json"
+        "log.format", "One event per line: `json` for machines, `console` for people.", default="json"
     )
     metrics_port: Count = setting(
-        "metrics.port", "Port of the Prometheus metrics; 0 serves none.", default=0, ge=0, le=65535
+        "metrics.port", "Port of the Prometheus endpoint; 0 disables it.", default=0, ge=0, le=65535
     )
 
     @field_serializer("spark_master")

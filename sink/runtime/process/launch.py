@@ -7,7 +7,6 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from threading import Event
 from types import FrameType
 
@@ -15,7 +14,7 @@ import structlog
 
 from coordination.errors import SinkError
 from sink.clients.spark.starting_session import StartingSession
-from sink.config import Configuration, ProcessSettings
+from sink.config import Configuration
 from sink.operations.exposure import exposure_notes
 from sink.operations.heap_room import heap_room
 from sink.runtime.process.signals import Signals
@@ -23,22 +22,24 @@ from sink.runtime.watches.jvm_watchdog import kill_process_tree
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
-END_SECONDS = 75.0
-"""From `Signals.stop` to the end, at most: the drain has a minute, and then the process does not wait for a store."""
+SHUTDOWN_SECONDS = 75.0
+"""Seconds from `signals.stop` to SIGKILL: 60 for the drain, and 15 for closing, however long a store hangs."""
 
 
 def run_worker(
     fleet: Configuration, signals: Signals, on_refused: Callable[[str, SinkError], None] = lambda _name, _error: None
 ) -> None:
-    """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run.
-    `on_refused` gets each sink that cannot run while others can.
+    """Runs the worker until `signals.stop` is set or an operator has drained every sink; drains, and returns. Calls
+    `on_refused` with the name and the error of each sink that cannot run while another can. Raises SinkError if no sink
+    can run.
     """
     _write_no_core_file()
-    heap_room(fleet)
+    heap_room(fleet)  # raises ConfigError if the heap is too small
     for note in exposure_notes(fleet):
         LOG.info("settings.exposed", note=note)
     name = f"sink-{fleet.all_settings[0].name}" if fleet.is_one_sink else "sinks"
-    with StartingSession(fleet.session, name, _spark_log(fleet.process), not fleet.is_one_sink) as starting:
+    spark_log = fleet.process.log_dir / f"{fleet.process.worker_id}-spark.log"
+    with StartingSession(fleet.session, name, spark_log, not fleet.is_one_sink) as starting:
         # Half of Python's imports happen here: while the JVM starts, which takes longer.
         from sink.runtime.process.worker_process import WorkerProcess
 
@@ -46,16 +47,16 @@ def run_worker(
 
 
 def _write_no_core_file() -> None:
-    """Keeps this process and its children from core files, which hold every secret."""
+    """Disables core dumps of this process and its children: a dump would hold every secret."""
     _, limit = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, limit))
 
 
 def handled_signals(cut_short_status: int = 0) -> Signals:
-    """Handles signals: SIGTERM and SIGINT ask for the end, a second one ends this process and all its children at once.
-    SIGHUP asks for the configuration to be read again.
+    """Handles signals. SIGTERM and SIGINT ask for a drain; one that arrives once the process is already ending, for any
+    reason, kills it and all its children with status 128 + the signal. SIGHUP asks for a reload of the configuration.
 
-    A process that does not end within `END_SECONDS`, whatever asked for its end, is ended with `cut_short_status`.
+    A process that still runs `SHUTDOWN_SECONDS` after `stop` was set is killed with `cut_short_status`.
     """
     signals = Signals()
     read_end, write_end = os.pipe()
@@ -63,7 +64,7 @@ def handled_signals(cut_short_status: int = 0) -> Signals:
     own_pid = os.getpid()
 
     def note(signum: int, _frame: FrameType | None) -> None:
-        # No lock: the thread that this interrupts may hold the one of any event. A forked child has the same pipe.
+        # Takes no lock: the interrupted thread may hold it. A forked child shares the pipe and must not write to it.
         if os.getpid() == own_pid:
             os.write(write_end, bytes((signum,)))
 
@@ -76,7 +77,7 @@ def handled_signals(cut_short_status: int = 0) -> Signals:
 
 
 def _carry_out(read_end: int, signals: Signals) -> None:
-    """Does what the signals ask for, in a thread of its own: also while the main thread waits."""
+    """Carries out signals in its own thread, so that they work even while the main thread waits in C."""
     while True:
         for signum in os.read(read_end, 64):
             if signum == signal.SIGHUP:
@@ -88,14 +89,10 @@ def _carry_out(read_end: int, signals: Signals) -> None:
 
 
 def _cut_short(stop: Event, status: int) -> None:
-    """Ends the process as SIGKILL would, `END_SECONDS` after `stop`: other workers finish or roll back its
+    """Ends the process as SIGKILL would, `SHUTDOWN_SECONDS` after `stop`: other workers finish or roll back its
     transactions.
     """
     stop.wait()
-    time.sleep(END_SECONDS)
-    LOG.warning("worker.cut_short", seconds=END_SECONDS, reason="what is under way does not end")
+    time.sleep(SHUTDOWN_SECONDS)
+    LOG.warning("worker.cut_short", seconds=SHUTDOWN_SECONDS, reason="a request still runs, as a rule at the store")
     kill_process_tree(status)
-
-
-def _spark_log(process: ProcessSettings) -> Path | None:
-    return Path(process.log_dir) / f"{process.worker_id}-spark.log" if process.log_dir else None

@@ -1,8 +1,9 @@
-"""Has the table's contents audited while it lives, on the worker that runs the table services.
+"""Audits the table's contents every `services.audit.interval`, on the worker that runs the table services.
 
-Guarantee: it neither fails nor delays a commit or a service. The audit is a process of its own at the lowest priority
-of processor and disk, which ends with this worker; it compares the commits since the last one that held, and records
-its answer in ZooKeeper. One that fails is tried again after `RETRY_SECONDS`, or the interval if that is shorter.
+Guarantee: a failed audit fails no commit and no table service. Each audit is a process of its own with the lowest CPU
+and disk priority, which ends with the worker. It compares the commits since the last audit that held, and records its
+result in ZooKeeper. If an audit gives no result, the next one starts after `RETRY_SECONDS`, or after the interval if
+that is shorter.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ from sink.runtime.turns.pools import ServiceThread
 LOG = structlog.get_logger("sink.worker")
 MODULE = "sink.commands.audit_process"
 RETRY_SECONDS = 900.0
-LONGEST_SECONDS = 86_400.0
+MAX_AUDIT_SECONDS = 86_400.0
+"""An audit that takes longer is killed."""
 
 
-def audit_service(settings: Settings, record: AuditRecord) -> list[ServiceThread]:
-    """Returns the audits of a membership; none where the settings want none."""
+def audit_threads(settings: Settings, record: AuditRecord) -> list[ServiceThread]:
+    """Returns the audit thread of a sink, in a list; an empty list if `services.audit.interval` is 0."""
     return [AuditService(settings, record)] if settings.services_audit_ms else []
 
 
 class AuditService(ServiceThread):
-    """Audits for one incarnation."""
+    """Audits the table while this worker holds the lock of the table services. After that, an audit under way goes
+    on."""
 
     def __init__(self, settings: Settings, record: AuditRecord) -> None:
         super().__init__("audit", self._read_record, self._audit_if_due)
@@ -54,13 +57,16 @@ class AuditService(ServiceThread):
         self._last = self._record.last()
 
     def _audit_if_due(self) -> None:
-        compared = self._last.contents if self._last else 0.0
-        if time.monotonic() < self._next_attempt or 0 <= time.time() - compared < self._interval:
+        # Wall-clock time, which another worker may have recorded: a time in the future does not postpone the audit.
+        compared_at = self._last.contents if self._last else 0.0
+        if time.monotonic() < self._next_attempt or 0 <= time.time() - compared_at < self._interval:
             return
         self._next_attempt = time.monotonic() + min(RETRY_SECONDS, self._interval)
         began = time.monotonic()
-        reason = self._audit()
+        reason, previous = self._audit(), self._last
         self._read_record()
+        if not reason and self._last == previous:
+            reason = "its result is not in ZooKeeper"
         if self.ended.is_set():
             return
         seconds = round(time.monotonic() - began, 1)
@@ -72,8 +78,8 @@ class AuditService(ServiceThread):
             LOG.info("audit.held", seconds=seconds, rows=self._last.rows, compared=self._last.compared)
 
     def _audit(self) -> str:
-        """Returns why there is no answer; empty if one is recorded. Sends the settings through a pipe: neither the
-        command line nor the environment shows keys."""
+        """Runs one audit. Returns why it gave no result; empty if it ended. The settings go through a pipe, because
+        others on the host can read a command line and an environment, and the settings contain secrets."""
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", MODULE]
         try:
@@ -84,15 +90,15 @@ class AuditService(ServiceThread):
                 if self.ended.is_set():
                     process.kill()
                 try:
-                    output, _ = process.communicate(pickle.dumps(self._settings), LONGEST_SECONDS)
+                    output, _ = process.communicate(pickle.dumps(self._settings), MAX_AUDIT_SECONDS)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    return f"it took longer than {LONGEST_SECONDS / 3600:.0f} hours"
+                    return f"the audit took longer than {MAX_AUDIT_SECONDS / 3600:.0f} hours"
         except OSError as error:
-            return f"its process cannot be started: {error}"
+            return f"the audit's process cannot be started ({error})"
         finally:
             self._process = None
         if process.returncode != 0:
-            return f"its process ended with status {process.returncode}"
+            return f"the audit's process ended with status {process.returncode}"
         answer: dict[str, Any] = json.loads(output)
         return str(answer["error"])

@@ -27,7 +27,7 @@ from coordination.zookeeper.records import AuditRecord, CatalogRecord
 from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.config import Settings
 from sink.hudi.shared_lock import LockIdentity
-from sink.runtime.sinks.audit_service import audit_service
+from sink.runtime.sinks.audit_service import audit_threads
 from sink.runtime.sinks.catalog_sync import catalog_sync
 from sink.runtime.sinks.coordinator_config import coordinator_config
 from sink.runtime.sinks.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
@@ -91,7 +91,7 @@ class Membership:
             metrics,
             [
                 *catalog_sync(settings, catalog, lambda: resources.table.register(), service_lock.committed, metrics),
-                *audit_service(settings, audits),
+                *audit_threads(settings, audits),
             ],
             TableMetricsReporter(audits, lambda: resources.table.file_count(), metrics),
             MetadataServices(resources.table.metadata_services, resources.table.metadata_interval),

@@ -1,9 +1,10 @@
 """Runs one sink in a worker process: opens its table, joins its fleet, and joins again whenever its membership ends.
 
-Guarantee: a sink that waits, is refused, is halted or hangs on its storage leaves the process, and every other sink in
-it, as they were. Settings or a table that cannot be used end this sink only: `refusal` says why. A request that hangs
-for `REQUEST_SECONDS` ends the membership: another worker takes over, and this one joins again when it has returned. If
-it hangs while the table's lock is held here, no other worker can commit: `blocks_table`. Raises nothing.
+Guarantee: if a sink waits, is refused, halts or hangs, the process and its other sinks go on, with one exception: if a
+request hangs while this process holds the table's lock (`blocks_table`), the process ends, because no worker could
+commit. Unusable settings or an unusable table end this sink only; `refusal` says why. A request that hangs for
+`REQUEST_SECONDS` ends the membership: another worker takes over, and this one rejoins after the request returns. A
+process with a single sink ends instead. Raises nothing.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ from sink.write.rows.value_rules import left_open
 
 LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
-"""Longer than any request of a coordinator can sensibly take: one that hangs on storage for so long holds lock and
-session, and no other worker may act."""
+"""A coordinator's request that takes longer counts as hung. It may hold the election lock and the table's lock, so that
+no other worker can act."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
 POLL_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
+"""Seconds for each of the three waits of `Membership.close`."""
 WAITING_FOR = {
     "ZooKeeper": "zookeeper",
     "the schema registry": "registry",
@@ -65,7 +67,7 @@ _Done = TypeVar("_Done")
 
 
 class Sink:
-    """One sink of a process, in a thread of its own. `shared` is ready when the process has its servers."""
+    """One sink of a process, in its own thread. `shared` completes when ZooKeeper's session and Spark have started."""
 
     def __init__(self, settings: Settings, shared: Future[SharedParts], metrics: SinkMetrics) -> None:
         self.settings = settings
@@ -74,7 +76,7 @@ class Sink:
         """The table's schema, once it is known to be usable."""
         self._life = Life()
         self._hanging = ""
-        """That a request of the last membership hangs, until the sink's thread has seen it return."""
+        """Why the last membership was ended, until its hung request has returned; empty otherwise."""
         self.refusal: SinkError | None = None
         self._shared = shared
         self._metrics = metrics
@@ -130,13 +132,11 @@ class Sink:
             self._thread.start()
 
     def follows(self) -> bool:
-        """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
+        """Whether another live worker coordinates this sink. Asks ZooKeeper every 5 s at most; False in between."""
         return (membership := self._membership) is not None and membership.follows()
 
     def poll(self) -> None:
-        """Looks at the store, and begins a drain that was requested. One thread calls it every half a second. Returns
-        at once.
-        """
+        """Polls the store's health and starts a requested drain. One thread calls it every 0.5 s. Returns at once."""
         observer, membership = self._observer, self._membership
         if observer is not None and observer.storage.can_ask:
             with bound(sink=self.settings.name):
@@ -153,7 +153,7 @@ class Sink:
                 self._drainer.start()
 
     def leave_to_others(self) -> None:
-        """Ends the membership if a request of its coordinator hangs; joins again when the request has returned."""
+        """Ends the membership if a request of its coordinator hangs. The sink's thread rejoins after it returns."""
         membership = self._membership
         if membership is None or membership.ended.is_set() or self._silent(membership) <= REQUEST_SECONDS:
             return
@@ -248,11 +248,10 @@ class Sink:
             self._take_part(resources, shared)
 
     def _open(self, resources: Resources, shared: SharedParts) -> None:
-        """Waits until each server answers. Makes the table unless it is there."""
+        """Waits until each server answers, and creates the table if it does not exist."""
         settings, observer = resources.settings, resources.observer
-        self._metrics.waits_for("zookeeper", not shared.client.connected)
         resources.engine.check()
-        # Before anything is made or begun.
+        # First: nothing may be created beside a tree of another version.
         self._until_stopped("ZooKeeper", resources.keeper.require_own_version)
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
         self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
@@ -300,7 +299,9 @@ class Sink:
                 self._life.happens(SinkEvent.LEAVES)
 
     def _wait_for_hanging_request(self, resources: Resources) -> None:
-        """Waits for a request that hangs: the next membership's first one would wait, holding the lock."""
+        """Waits until the hung request returns. Before that, this worker could win the election and then only queue
+        behind the request, with the election lock held.
+        """
         if self._hanging:
             self._life.happens(SinkEvent.HANGS, self._hanging)
         while self._hanging and not self._stop.is_set():
@@ -324,7 +325,7 @@ class Sink:
         return result
 
     def _in_store(self, action: Callable[[], _Done]) -> _Done:
-        """Raises a known fault of the store in its own sentence: a ConfigError if waiting does not help."""
+        """Re-raises a recognised store fault; ConfigError if retrying cannot help."""
         try:
             return action()
         except Unavailable as error:

@@ -51,7 +51,7 @@ from sink.write.engines.kept_schemas import KeptSchemas
 from sink.write.engines.quarantine import quarantine
 from sink.write.engines.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.engines.task_errors import TaskFailed, failed_task, task_error
-from sink.write.engines.task_input import Inputs, TaskInput, TaskReads, require_reader
+from sink.write.engines.task_input import Inputs, TaskInput, TaskReads, require_valid_consumer
 from sink.write.engines.task_report import SliceCounter, TaskReport, complete
 from sink.write.files.slice_files import FileLimits
 from sink.write.rows.changes import LOG_POSITION
@@ -109,7 +109,7 @@ class Engine(ABC):
     def check(self) -> None:
         """Refuses, with ConfigError, settings that this engine cannot serve."""
         require_usable(self._table, self._schema)
-        require_reader(self._records.consumer)
+        require_valid_consumer(self._records.consumer)
         self._spec.decoder()
 
     def write(
@@ -201,7 +201,7 @@ class HudiEngine(Engine):
 def _hudi(spark: SparkSession, table: TableSpecification, avro: str) -> HudiClient:
     # For a global index Hudi's default is 60 tasks, however few cores there are.
     cores = {_RECONCILED: str(spark.sparkContext.defaultParallelism)}
-    return HudiClient(spark, table.base_path, avro, {**cores, **commit_options(table)})
+    return HudiClient(spark, table.store, avro, {**cores, **commit_options(table)})
 
 
 class MergedReports(AccumulatorParam[Reports]):

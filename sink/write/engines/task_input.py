@@ -1,9 +1,9 @@
-"""The input of a Spark job's write tasks: the tasks read Kafka themselves, or Spark hands them records that it has.
+"""Provides the input of a Spark job's write tasks: each task reads Kafka itself, or gets rows of a DataFrame.
 
-Guarantee: each task runs in one Spark partition of `TaskInput.frame` and gets exactly the committed records of its
-slices, each once, in bounded memory. `Inputs` makes it for the jobs of one table, and is thread-safe, because
-transactions in flight overlap. Raises ConfigError for settings that librdkafka refuses. In a task it raises what the
-reader raises; DataLoss travels as in `sink.write.engines.task_errors`.
+Guarantee: each task runs in one Spark partition of `TaskInput.frame`. A task that reads Kafka gets exactly the
+committed records of its slices, each once, in bounded memory. `Inputs` is thread-safe, because transactions in flight
+overlap. `require_valid_consumer` raises ConfigError for settings that librdkafka refuses. In a task, DataLoss,
+DamagedLog and WrongLog travel as `sink.write.engines.task_errors` says; every other error of the reader passes through.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sink.write.reading.kafka_reader import ReadLimits, TaskReader
 from sink.write.reading.read_batches import BatchBuilder, ReadBatch, SliceIndex
 from sink.write.rows.specification import RecordSpecification
 
-_RAW = (
+_RAW_SCHEMA = (
     "value binary, key binary, partition int, offset long, timestamp timestamp, digest long,"
     " headers array<struct<key: string, value: binary>>, topic string"
 )
@@ -50,18 +50,18 @@ class TaskReads:
 
     tasks: tuple[WriteTask, ...]
     source: BatchSource
-    side_by_side: int
-    """Spark partitions of the job; each runs its tasks one after another."""
+    spark_partitions: int
+    """Spark partitions of the job. Partition `p` runs tasks `p`, `p + spark_partitions`, ..., one after another."""
 
     def task_numbers(self) -> range:
         """Returns the positions of the tasks that this Spark partition runs."""
-        return range(task_context().partitionId(), len(self.tasks), self.side_by_side)
+        return range(task_context().partitionId(), len(self.tasks), self.spark_partitions)
 
 
 @dataclass(frozen=True)
 class TaskInput:
     frame: DataFrame
-    """Has a Spark partition for each of `reads.side_by_side`."""
+    """Has `reads.spark_partitions` partitions. Its rows are the records, or placeholders if the tasks read Kafka."""
     reads: TaskReads
 
 
@@ -73,25 +73,26 @@ class KafkaSource:
     limits: ReadLimits
     headers: bool
     cluster: str = ""
-    """The only cluster to read from; empty for any. A topic id is of one cluster alone."""
+    """The id of the only Kafka cluster to read from; empty if the caller knows none."""
 
     def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch], reads: list[ReadRange]) -> Iterator[ReadBatch]:
+        # Spark keeps a Python worker, and with it the consumers, only if the task reads its input to the end.
         for _ in arrow:
             pass
-        partitions = {piece.source for piece in task.slices}
-        settings = self.settings.for_reading(self.limits.queue_bytes, task.size // len(partitions))
-        topic_ids = {piece.topic: piece.topic_id for piece in task.slices}
-        reader = TaskReader(kept_consumer(settings, self.cluster, topic_ids), task, self.limits, self.headers)
+        partitions = {slice_.source for slice_ in task.slices}
+        consumer = self.settings.for_reading(self.limits.queue_bytes, task.size // len(partitions))
+        topic_ids = {slice_.topic: slice_.topic_id for slice_ in task.slices}
+        reader = TaskReader(kept_consumer(consumer, self.cluster, topic_ids), task, self.limits, self.headers)
         try:
             yield from reader
             reader.close()
             reads.extend(reader.reads)
         except (DataLoss, DamagedLog, WrongLog) as error:
-            drop_consumer(settings)
+            drop_consumer(consumer)
             raise failed_task(error) from None
         except BaseException:
             # Fetches may still be under way, which the next task must not get.
-            drop_consumer(settings)
+            drop_consumer(consumer)
             raise
 
 
@@ -111,9 +112,9 @@ class FrameSource:
         for batch in arrow:
             records = batch.drop_columns(["topic"])
             for topic, start, stop in _runs(batch):
-                piece = records.slice(start, stop - start)
-                partition = piece.column("partition")[0].as_py()
-                yield from builder.add(topic, piece, index.parts(topic, partition, piece.column("offset").to_numpy()))
+                run = records.slice(start, stop - start)
+                partition = run.column("partition")[0].as_py()
+                yield from builder.add(topic, run, index.parts(topic, partition, run.column("offset").to_numpy()))
         yield from builder.flush()
 
 
@@ -136,12 +137,6 @@ def task_context() -> TaskContext:
     return context
 
 
-def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]) -> DataFrame:
-    """Returns the records of the slices with topic and headers, unchanged: for the bad records to quarantine."""
-    reads = TaskReads(tuple(WriteTask((piece,)) for piece in slices), source, len(slices))
-    return spark.range(0, len(slices), 1, len(slices)).mapInArrow(partial(_raw, reads), _RAW)
-
-
 def _raw(reads: TaskReads, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for number in reads.task_numbers():
         for batch in reads.source.batches(reads.tasks[number], arrow, []):
@@ -150,7 +145,9 @@ def _raw(reads: TaskReads, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 class Inputs:
-    """The tasks read Kafka with librdkafka; the JVM sees no record."""
+    """Makes the input of one table's Spark jobs. `of_tasks` lets the tasks read Kafka, so that no record passes the
+    JVM; `of_frame` takes records that Spark has; `of_records` gives Spark the records of slices.
+    """
 
     def __init__(self, spark: SparkSession, specification: RecordSpecification) -> None:
         self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
@@ -159,13 +156,13 @@ class Inputs:
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int, cluster: str) -> TaskInput:
         """Returns the input of these tasks, from this cluster. `attempt` counts attempts at the transaction from 1."""
-        # On a cluster Spark may add executors when there is work for them.
+        # Outside local mode Spark may add executors for waiting tasks: all are offered, unless memory is short.
         is_bounded = str(self._spark.sparkContext.master).startswith("local") or self.memory.is_short
         task_limit = self.memory.tasks if is_bounded else len(tasks)
-        side_by_side = max(1, min(task_limit, len(tasks)))
+        spark_partitions = max(1, min(task_limit, len(tasks)))
         source = self._source(attempt, self._specification.reads_headers, cluster)
-        frame = self._spark.range(0, side_by_side, 1, side_by_side)
-        return TaskInput(frame, TaskReads(tuple(tasks), source, side_by_side))
+        frame = self._spark.range(0, spark_partitions, 1, spark_partitions)
+        return TaskInput(frame, TaskReads(tuple(tasks), source, spark_partitions))
 
     def of_frame(self, records: DataFrame, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
         """Returns the input for records that are in a DataFrame already, one Spark partition for each task."""
@@ -174,13 +171,15 @@ class Inputs:
 
     def of_records(self, slices: Sequence[Slice], cluster: str = "") -> DataFrame:
         """Returns the records of the slices, with key, value and headers; one Spark partition for each slice."""
-        return records_of(self._spark, self._source(1, headers=True, cluster=cluster), slices)
+        source = self._source(1, headers=True, cluster=cluster)
+        reads = TaskReads(tuple(WriteTask((slice_,)) for slice_ in slices), source, len(slices))
+        return self._spark.range(0, len(slices), 1, len(slices)).mapInArrow(partial(_raw, reads), _RAW_SCHEMA)
 
-    def _source(self, attempt: int, headers: bool, cluster: str = "") -> KafkaSource:
+    def _source(self, attempt: int, headers: bool, cluster: str) -> KafkaSource:
         size = self.memory.task_bytes(attempt)
         return KafkaSource(self._specification.consumer, ReadLimits(size, size, size), headers, cluster)
 
 
-def require_reader(consumer: ConsumerSettings) -> None:
+def require_valid_consumer(consumer: ConsumerSettings) -> None:
     """Raises ConfigError for `kafka.*` settings that librdkafka refuses. Connects to no server."""
     KeptConsumer(consumer.for_reading(1 << 20, 1)).client.close()
