@@ -317,6 +317,13 @@ class _Commands:
         frame = self._spark.read.format("hudi").load(settings.base_path).limit(0)
         frame.write.format("hudi").options(**options).mode("append").save()
 
+    def roll_back_replacements_as_another(self, sink: str) -> None:
+        """Rolls back what a drop that Hudi has refused leaves pending, as the program that was refused does."""
+        with closing(self._another(sink)) as hudi:
+            pending = hudi.meta_client().getActiveTimeline().filterPendingReplaceTimeline()
+            for instant in [str(entry.requestedTime()) for entry in pending.getInstants()]:
+                hudi.client.rollback(instant)
+
     def savepoint(self, sink: str) -> str:
         """Saves the newest completion, as an operator does. Returns its instant."""
         with closing(self._another(sink)) as hudi:

@@ -353,6 +353,7 @@ class World:
             "drop_partition_as_another", sink=self._path(), directory=self.profile.directory(region)
         )
         if self._is_refused(answer):
+            self._ready(host).ask("roll_back_replacements_as_another", sink=self._path())
             return
         self._count("partitions dropped by another")
         self._model.drop("region", region)
