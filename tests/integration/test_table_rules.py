@@ -111,7 +111,7 @@ def test_a_sink_waits_until_an_index_is_dropped_that_its_commits_cannot_update(m
     driver.spark.conf.set("hoodie.write.lock.provider", IN_PROCESS_LOCK)
     try:
         driver.spark.sql("CREATE INDEX by_kind ON indexed USING column_stats (kind) OPTIONS (expr='upper')")
-        with pytest.raises(Unavailable, match=r"the table's index: expr_index_by_kind; .* goes on when it is gone"):
+        with pytest.raises(Unavailable, match=r"the table's index: expr_index_by_kind\. .* goes on when it is gone"):
             driver.table.view()
         driver.spark.sql("DROP INDEX by_kind ON indexed")
     finally:
