@@ -1,13 +1,15 @@
 """Reads the errors table: the bad records of committed transactions, and the replayed ones.
 
-Guarantee: every row counts for the instant of the transaction that found it. Rows of transactions that did not commit
-are reported, but do not count. The table's commits say which records were replayed, not the marks in the errors table.
-Reads with hudi-rs only. Raises CannotAudit for an errors table that cannot be read.
+Guarantee: every row counts for the slice that it names by sink, instant, topic, topic id, partition and generation; a
+row of a committed transaction that lies in none of its slices is reported. Rows of transactions that did not commit are
+reported, but do not count. The table's commits say which records were replayed, not the marks in the errors table.
+Memory: 8 bytes for each bad record. Reads with hudi-rs only. Raises CannotAudit for an errors table that cannot be
+read; one that is not there has no rows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -15,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from hudi import HudiReadOptions
+from numpy.typing import NDArray
 
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
@@ -24,9 +27,11 @@ from sink.audit.rows import PROVENANCE, OffsetLedger
 from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.hudi_rs import raised_by_hudi, rust_table
-from sink.storage.table_files import open_table
+from sink.storage.table_files import NoTable, open_table
 
-NEEDED = (*PROVENANCE, "sink", "topic_id", "generation", "instant")
+SLICE = ("sink", "instant", *PROVENANCE[:2], "topic_id", "generation")
+"""The columns by which a row names its slice."""
+NEEDED = (*SLICE, PROVENANCE[2])
 _BATCH_ROWS = 8192
 _SEPARATOR = "/"
 """Between a sink and an instant, which is digits only."""
@@ -51,6 +56,32 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
         raise CannotAudit(f"{base_path}: hudi-rs cannot read the errors table: {str(error)[:300]}") from error
 
 
+class BadSlices:
+    """The slices that count bad records, each with its sink. `ranges` are those of each sink."""
+
+    def __init__(self, ranges: Mapping[str, Sequence[CommittedRange]]) -> None:
+        self.entries = [(sink, entry) for sink, own in ranges.items() for entry in own if entry.result.errors]
+        self._numbers: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number, (sink, entry) in enumerate(self.entries):
+            piece = entry.result.slice
+            named = sink, entry.instant, piece.topic, piece.partition, piece.topic_id, piece.generation
+            self._numbers[named].append(number)
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[tuple[int | None, NDArray[np.int64]]]:
+        """Yields the positions of rows with the number of their slice in `entries`; None for rows that lie in none."""
+        offsets = batch.column(PROVENANCE[2]).fill_null(-1).to_numpy()
+        rows = pa.table([*map(batch.column, SLICE), np.arange(batch.num_rows)], [*SLICE, "position"])
+        for named in rows.group_by(SLICE).aggregate([("position", "list")]).to_pylist():
+            positions = np.array(named["position_list"], np.int64)
+            for number in self._numbers.get(tuple(named[name] for name in SLICE), ()):
+                piece = self.entries[number][1].result.slice
+                is_inside = (offsets[positions] >= piece.start) & (offsets[positions] < piece.end)
+                yield number, positions[is_inside]
+                positions = positions[~is_inside]
+            if positions.size:
+                yield None, positions
+
+
 def add_errors(
     base_path: str,
     ranges: Mapping[str, Sequence[CommittedRange]],
@@ -64,31 +95,42 @@ def add_errors(
 
     `ranges`: of each sink of the table. An errors table may have rows of sinks of other tables, which do not count.
     """
-    counted: Counter[tuple[str, str]] = Counter()
-    for sink, sink_ranges in ranges.items():
-        for entry in sink_ranges:
-            counted[sink, entry.instant] += entry.result.errors
-    if not +counted:
+    slices = BadSlices(ranges)
+    if not slices.entries:
         return Counter(), 0
     runs = [(sink, run) for commit in commits for sink, sink_runs in commit.replayed.items() for run in sink_runs]
-    reading = _ErrorsReading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
-    file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
-    if file.error:
-        raise CannotAudit(f"{base_path}: {file.error}")
-    for (sink, instant), expected in sorted(counted.items()):
-        found = reading.by_commit[sink, instant]
-        if found != expected:
-            findings.add(
-                FindingKind.ERRORS_COUNT,
-                f"commit {instant} of sink {sink} counts {expected:,} bad records, but the errors table {base_path} has"
-                f" {found:,}",
-            )
+    committed = {(sink, entry.instant) for sink, own in ranges.items() for entry in own}
+    reading = _ErrorsReading(partial(errors_of, base_path, NEEDED, access), committed, runs, slices)
+    try:
+        file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
+    except NoTable as error:
+        sentence = f"the errors table {base_path}: {error.reason}. Check errors.table.base.path."
+        findings.add(FindingKind.ERRORS_COUNT, sentence)
+    else:
+        if file.error:
+            raise CannotAudit(f"{base_path}: {file.error}")
+    _check_counts(base_path, slices, reading, findings)
+    findings.extend(reading.findings.all())
     if reading.waiting:
         findings.add(
             FindingKind.UNPUBLISHED,
             f"{reading.waiting:,} rows of the errors table belong to transactions that did not commit, or not yet",
         )
     return reading.by_source, reading.replayed
+
+
+def _check_counts(base_path: str, slices: BadSlices, reading: _ErrorsReading, findings: AuditFindings) -> None:
+    for number, (sink, entry) in enumerate(slices.entries):
+        offsets = np.concatenate([np.empty(0, np.int64), *reading.offsets[number]])
+        distinct = np.unique(offsets).size
+        if offsets.size == distinct == entry.result.errors:
+            continue
+        repeated = f" of {distinct:,} offsets" if distinct < offsets.size else ""
+        findings.add(
+            FindingKind.ERRORS_COUNT,
+            f"{entry} of sink {sink} counts {entry.result.errors:,} bad records, but the errors table {base_path} has"
+            f" {offsets.size:,}{repeated}",
+        )
 
 
 class _ErrorsReading:
@@ -99,28 +141,30 @@ class _ErrorsReading:
         rows: Callable[[], Iterator[pa.RecordBatch]],
         committed: Collection[tuple[str, str]],
         runs: Sequence[tuple[str, ReplayedRun]],
+        slices: BadSlices,
     ) -> None:
         """`committed`: sink and instant; `runs`: each with its sink."""
-        self._rows = rows
+        self._rows, self._runs, self._slices = rows, runs, slices
         self._sinks = pa.array(sorted({sink for sink, _ in committed}), pa.string())
         self._committed = pa.array(sorted(map(_SEPARATOR.join, committed)), pa.string())
-        self._runs = runs
-        self.by_commit: Counter[tuple[str, str]] = Counter()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.offsets: dict[int, list[NDArray[np.int64]]] = defaultdict(list)
+        """The offsets of the rows of each slice, by its number."""
         self.by_source: Counter[LogPartition] = Counter()
         self.replayed = self.waiting = 0
+        self.findings = AuditFindings()
 
     def unreplayed_batches(self) -> Iterator[pa.RecordBatch]:
-        self.by_commit, self.by_source = Counter(), Counter()
-        self.replayed = self.waiting = 0
+        self._begin()
         for batch in self._rows():
             batch = batch.filter(pc.is_in(batch.column("sink"), self._sinks))
             commits = pc.binary_join_element_wise(batch.column("sink"), batch.column("instant"), _SEPARATOR)
             is_committed = pc.is_in(commits, self._committed)
             self.waiting += batch.num_rows - int(pc.sum(is_committed).as_py() or 0)
             batch = batch.filter(is_committed)
-            self.by_commit.update(
-                zip(batch.column("sink").to_pylist(), batch.column("instant").to_pylist(), strict=True)
-            )
+            self._collect(batch)
             replayed = self._replayed(batch)
             self.replayed += int(replayed.sum())
             batch = batch.filter(pa.array(~replayed))
@@ -128,9 +172,25 @@ class _ErrorsReading:
             self.by_source.update(LogPartition(*pair) for pair in pairs)
             yield batch
 
+    def _collect(self, batch: pa.RecordBatch) -> None:
+        """Takes the offsets of rows, by slice. Reports rows that lie in none."""
+        for number, positions in self._slices.of(batch):
+            rows = batch.take(pa.array(positions))
+            if number is not None:
+                self.offsets[number].append(rows.column(PROVENANCE[2]).to_numpy())
+                continue
+            for sink, instant, topic, partition, topic_id, generation, offset in zip(
+                *(rows.column(name).to_pylist() for name in NEEDED), strict=True
+            ):
+                self.findings.add(
+                    FindingKind.ERRORS_ROW,
+                    f"{topic}-{partition} offset {offset} in the errors table is of no slice in which commit {instant}"
+                    f" of sink {sink} counts bad records, by offset, topic id {topic_id} and generation {generation}",
+                )
+
     def _replayed(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         replayed = np.zeros(batch.num_rows, np.bool_)
-        offsets = batch.column(PROVENANCE[2]).to_numpy()
+        offsets = batch.column(PROVENANCE[2]).fill_null(-1).to_numpy()
         for sink, run in self._runs:
             coordinates: Mapping[str, object] = {
                 "sink": sink,
@@ -141,6 +201,7 @@ class _ErrorsReading:
             }
             is_in_partition = np.ones(batch.num_rows, np.bool_)
             for name, value in coordinates.items():
-                is_in_partition &= pc.equal(batch.column(name), value).to_numpy(zero_copy_only=False)
+                is_equal = pc.equal(batch.column(name), value).fill_null(False)
+                is_in_partition &= is_equal.to_numpy(zero_copy_only=False)
             replayed |= is_in_partition & (offsets >= run.low) & (offsets < run.high)
         return replayed

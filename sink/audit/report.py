@@ -166,17 +166,22 @@ class ContentCount:
     bad: int
     counts: Mapping[str, int] = field(default_factory=dict)
     not_compared: Mapping[str, int] = field(default_factory=dict)
+    errors_not_compared: Mapping[str, int] = field(default_factory=dict)
+    """How many rows of the errors table were not compared, by reason."""
 
     @property
     def complete(self) -> bool:
         """Whether nothing stayed without a comparison but what may."""
-        return ALLOWED.issuperset(self.not_compared)
+        return ALLOWED.issuperset((*self.not_compared, *self.errors_not_compared))
 
     def __str__(self) -> str:
         text = f"The cells of {self.compared:,} of {self.rows:,} rows were compared with the log"
         text += f", {self.different:,} rows differ" if self.different else ""
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.not_compared.items()))
-        return f"{text}; not compared: {reasons}." if reasons else f"{text}."
+        for rows, reasons in (("", self.not_compared), (" of the errors table", self.errors_not_compared)):
+            if reasons:
+                counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+                text += f"; not compared{rows}: {counted}"
+        return f"{text}."
 
 
 @dataclass(frozen=True, slots=True)

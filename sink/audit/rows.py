@@ -26,6 +26,8 @@ from sink.storage.hudi_rs import MirroredTable, raised_by_hudi
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 BATCH_ROWS = 131_072
 BUFFERED_ROWS = 4_000_000
+_PARTITION = 0xFFFFFFFF
+"""The bits of a partition beside the number of its topic."""
 MEMORY = "640MB"
 
 _TABLES = """
@@ -312,11 +314,11 @@ def _split(batch: pa.RecordBatch) -> tuple[dict[LogPartition, NDArray[np.int64]]
         topic, partition, offset = (column.filter(complete) for column in (topic, partition, offset))
     topics = pc.dictionary_encode(topic.cast(pa.string()))
     pairs = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
-    pairs |= partition.to_numpy(zero_copy_only=False).astype(np.int64)
+    pairs |= partition.to_numpy(zero_copy_only=False).astype(np.int64) & _PARTITION
     offsets = offset.to_numpy(zero_copy_only=False).astype(np.int64)
     parts = {}
     for pair in np.unique(pairs):
-        source = LogPartition(topics.dictionary[int(pair) >> 32].as_py(), int(pair) & 0xFFFFFFFF)
+        source = LogPartition(topics.dictionary[int(pair) >> 32].as_py(), int(pair.astype(np.int32)))
         parts[source] = offsets[pairs == pair]
     return parts, unplaced
 

@@ -1,6 +1,6 @@
 """Opens a Hudi table's files, read only: its file system, its properties, and where its timeline is.
 
-Raises TableError for a path without a table, and for a table before version 8; what a store raises on the way, beside.
+Raises NoTable for a path without a table, TableError for one before version 8; what a store raises on the way, beside.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ from sink.storage.files import open_storage
 OLDEST_TABLE_VERSION = 8
 UPGRADE = "stop its writers and upgrade it in Spark SQL: CALL upgrade_table(table => '...', to_version => 'NINE')"
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>.*)", re.DOTALL)
+
+
+class NoTable(TableError):
+    """No table is at the base path. `reason` says what is there instead."""
+
+    def __init__(self, base_path: str, reason: str) -> None:
+        super().__init__(f"{base_path}: {reason}. Check target.base.path.")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +62,15 @@ class TableFiles:
 
 
 def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
-    """Opens the table. Raises `TableError` if the path has none, or an older one."""
+    """Opens the table. Raises `NoTable` if the path has none, `TableError` for an older one."""
     try:
         filesystem, root, uri = _locate(base_path, access)
         if filesystem.get_file_info(root).type is pafs.FileType.NotFound:
-            raise TableError(f"{base_path}: it does not exist. Check target.base.path.")
+            raise NoTable(base_path, "it does not exist")
         table = TableFiles(base_path, filesystem, root, uri, {}, access)
         path = posixpath.join(root, ".hoodie", "hoodie.properties")
         if filesystem.get_file_info(path).type is not pafs.FileType.File:
-            raise TableError(f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties. Check target.base.path.")
+            raise NoTable(base_path, "not a Hudi table, no .hoodie/hoodie.properties")
         content = table.read(path).decode()
     except OSError as error:
         raise TableError(f"{base_path}: it cannot be read ({error}). Check target.base.path and access.") from error

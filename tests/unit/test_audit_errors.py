@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordination.errors import TableError
 from sink.audit.report import FindingKind, Report
 from tests.handmade import _METADATA, SINK, AddedFile, HandmadeTable, kinds, sentences, span
 
@@ -23,25 +23,27 @@ BAD = (3, 7, 8)
 class HandmadeErrors(HandmadeTable):
     """Rows of (offset, generation, instant of the table's commit), all of partition 0."""
 
-    def add(self, *rows: tuple[int, int, str], sink: str = SINK) -> None:
+    def add(self, *rows: tuple[int | None, int, str], **columns: Any) -> None:
+        """`columns` have values of their own, the same in all rows."""
         instant = self.tick()
         file_id = f"errors-{self.number}-0"
         self.number += 1
-        path = self.write_errors(f"{file_id}_0-0-0_{instant}.parquet", rows, sink)
+        path = self.write_errors(f"{file_id}_0-0-0_{instant}.parquet", rows, columns)
         self.complete(instant, [self.stat(file_id, path, len(rows))], operation="UPSERT")
 
-    def write_errors(self, name: str, rows: Iterable[tuple[int, int, str]], sink: str = SINK) -> Path:
+    def write_errors(self, name: str, rows: Iterable[tuple[int | None, int, str]], changed: Mapping[str, Any]) -> Path:
         offsets, generations, instants = zip(*rows, strict=True)
         count = len(offsets)
         columns = {
             "_kafka_topic": pa.array([self.topic] * count, pa.string()),
             "_kafka_partition": pa.array([0] * count, pa.int32()),
             "_kafka_offset": pa.array(offsets, pa.int64()),
-            "sink": pa.array([sink] * count, pa.string()),
+            "sink": pa.array([SINK] * count, pa.string()),
             "topic_id": pa.array([self.topic_id] * count, pa.string()),
             "generation": pa.array(generations, pa.int32()),
             "instant": pa.array(instants, pa.string()),
         }
+        columns |= {column: pa.array([value] * count, columns[column].type) for column, value in changed.items()}
         pq.write_table(pa.table(columns), self.path / name)
         return self.path / name
 
@@ -126,10 +128,61 @@ def test_a_bad_record_that_is_there_twice_is_a_duplicate(tables: SoundTables) ->
     assert kinds(report) == {FindingKind.DUPLICATE, FindingKind.ERRORS_COUNT}
 
 
-def test_an_errors_table_that_is_not_there_is_told(tables: SoundTables) -> None:
-    (tables.errors.path / ".hoodie" / "hoodie.properties").unlink()
-    with pytest.raises(TableError, match="table_errors: not a Hudi table"):
-        tables.audit()
+def test_a_bad_record_that_is_there_twice_does_not_stand_for_another_one(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in (3, 7, 7)))
+    assert "counts 3 bad records" in (sentence := sentences(tables.audit(), FindingKind.ERRORS_COUNT))
+    assert sentence.endswith("has 3 of 2 offsets")
+
+
+@pytest.mark.parametrize("gone", ["", ".hoodie/hoodie.properties"])
+def test_an_errors_table_that_is_not_there_lacks_what_the_commits_count(gone: str, tables: SoundTables) -> None:
+    path = tables.errors.path / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    report = tables.audit()
+    assert kinds(report) == {FindingKind.MISSING, FindingKind.ERRORS_COUNT}
+    found = sentences(report, FindingKind.ERRORS_COUNT)
+    assert ("it does not exist" if not gone else "not a Hudi table") in found
+    assert "Check errors.table.base.path." in found
+    assert found.endswith("table_errors has 0")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"_kafka_offset": 1000},
+        {"_kafka_offset": None},
+        {"_kafka_partition": 1},
+        {"_kafka_partition": None},
+        {"_kafka_topic": "others"},
+        {"topic_id": "another"},
+        {"generation": 1},
+    ],
+)
+def test_a_row_that_lies_in_no_slice_of_its_commit_is_found(changed: Mapping[str, Any], tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD[1:]))
+    tables.errors.add((BAD[0], 0, tables.instant), **changed)
+    tables.replay(BAD[1])
+    report = tables.audit()
+    assert kinds(report) >= {FindingKind.ERRORS_ROW, FindingKind.ERRORS_COUNT}
+    assert f"commit {tables.instant}" in sentences(report, FindingKind.ERRORS_ROW)
+
+
+def test_rows_of_two_commits_that_change_places_are_found(tables: SoundTables) -> None:
+    later = tables.table.commit(AddedFile(0, [offset for offset in range(20, 30) if offset != 25], 20, 30))
+    tables.table.rewrite_commit(later, lambda checkpoint: checkpoint["results"][0].__setitem__(-1, 1))
+    tables.errors.add(*((offset, 0, tables.instant) for offset in (*BAD[1:], 25)), (BAD[0], 0, later))
+    assert kinds(tables.audit()) == {FindingKind.ERRORS_ROW, FindingKind.ERRORS_COUNT}
+
+
+def test_a_slice_has_its_own_bad_records_not_those_of_another_one_of_its_commit(tmp_path: Path) -> None:
+    table, errors = HandmadeTable(tmp_path / "table"), HandmadeErrors(tmp_path / "table_errors")
+    good = [offset for offset in range(10) if offset != 3]
+    instant = table.commit(AddedFile(0, good, 0, 10, records=10), AddedFile(1, range(10), 0, 10, records=9))
+    table.rewrite_commit(instant, lambda checkpoint: checkpoint["results"][1].__setitem__(-1, 1))
+    errors.add((3, 0, instant))
+    found = table.audit()
+    assert f"orders-1[0, 10) of transaction 1 (commit {instant})" in sentences(found, FindingKind.ERRORS_COUNT)
+    assert "orders-0 offset 3" in sentences(found, FindingKind.ERRORS_ROW)
 
 
 def test_rows_of_another_tables_sink_in_the_same_errors_table_do_not_count(tables: SoundTables) -> None:
@@ -168,3 +221,12 @@ def test_a_table_without_bad_records_needs_no_errors_table(tmp_path: Path) -> No
     table = HandmadeTable(tmp_path / "table")
     table.commit(span(0, 0, 10))
     assert table.audit().held
+
+
+def test_a_negative_partition_is_named_as_it_is(tmp_path: Path) -> None:
+    table = HandmadeTable(tmp_path / "table")
+    instant = table.commit(span(0, 0, 10))
+    [file] = table.files_of(instant)
+    rows = [(-1 if offset == 4 else 0, offset) for offset in range(10)]
+    table.write_file(file.name, rows)
+    assert "orders--1 offset 4" in sentences(table.audit(), FindingKind.OUTSIDE)

@@ -1,78 +1,211 @@
-"""Compares the rows of the errors table with the log: key, value and timestamp of each must be those of its record.
+"""Compares the rows of the errors table with the log: each bad record has a row, with its key, value and timestamp.
 
-Headers, `kind` and `reason` are not compared: the sink itself writes the last two. Guarantee: each row of a topic in
-the newest checkpoint is compared, if the log still has its record. Memory: 16 bytes for each bad record of the sink,
-twice that while they are sorted, and one batch of rows.
+Headers, `kind` and `reason` are not compared: the sink itself writes the last two. Guarantee: each record that the log
+still has and the auditor's decoders refuse has a row in the slice of its offset; each row of a slice is of such a
+record, or counted with the reason why it was not compared. Rows that lie in no slice are left to `sink.audit.errors`.
+Where a repair has landed a slice again by another specification, a row may be of a record that is good by now. Memory:
+21 bytes for each bad record of the sink, three times that while they are sorted, and one batch of rows.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
 
+from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
+from sink.audit.content.cells import COORDINATES, Coordinates, Unread
+from sink.audit.content.expected import BAD_SCHEMA, PLACED, Range
+from sink.audit.errors import NEEDED, BadSlices
 from sink.audit.log_records import LogRecords
-from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.rows import PROVENANCE
+from sink.audit.report import LEFT_OUT, AuditFindings, FindingKind
+from sink.audit.rows import MEMORY, PROVENANCE
 
-COLUMNS = ("_kafka_timestamp", *PROVENANCE, "sink", "topic_id", "_kafka_key", "value")
+_RECORD = ("_kafka_timestamp", "_kafka_key", "value")
+COLUMNS = (*NEEDED, *_RECORD)
 """The columns of the errors table that are read."""
-_Found = tuple[NDArray[np.int64], NDArray[np.uint64]]
+_SHOWN_MILLISECONDS = range(-62_135_596_800_000, 253_402_300_800_000)
+"""The years 0001 to 9999. The errors table has null for other timestamps, and for -1, by which Kafka means none."""
+_NO_TIMESTAMP = -1
+_ERRORS = pa.schema([*PLACED, ("is_judged", pa.bool_())])
+
+
+@dataclass
+class _Rows:
+    """The rows of one partition. `is_read`: whether the log delivered the record."""
+
+    offsets: NDArray[np.int64]
+    commits: NDArray[np.int32]
+    digests: NDArray[np.uint64]
+    is_read: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The records that were decoded. `folder` has the bad ones, `refusals` the specifications that decode nothing, with
+    the reason, and `specifications` that of each commit."""
+
+    folder: Path
+    ranges: Mapping[LogPartition, Sequence[Range]]
+    refusals: Mapping[int, str]
+    specifications: Mapping[int, int]
 
 
 class ErrorsTableRows:
-    """The bad records of a sink. Call `read`, then `receive` with the log's records; `findings` are the differences."""
+    """The bad records of a sink. Call `read`, then `receive` with the log's records, then `compare`."""
 
-    def __init__(self, sink: str, topic_ids: Mapping[str, str]) -> None:
+    def __init__(
+        self, sink: str, ranges: Sequence[CommittedRange], topic_ids: Mapping[str, str], coordinates: Coordinates
+    ) -> None:
         """`topic_ids` are those of the newest checkpoint."""
-        self._sink, self._topic_ids = sink, topic_ids
-        self._found: dict[LogPartition, _Found] = {}
-        self.findings = AuditFindings()
+        self._slices, self._topic_ids, self._known = BadSlices({sink: ranges}), topic_ids, coordinates
+        self._committed = sorted({coordinates.commits[entry.instant] for entry in ranges})
+        """Numbers of the commits that have slices. Others have replayed records, whose rows are of earlier commits."""
+        self._rows: dict[LogPartition, _Rows] = {}
+        self._elsewhere: Counter[tuple[int, int]] = Counter()
+        """Rows of topics that were created again, by the numbers of partition and commit."""
+        self._findings = AuditFindings()
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Takes the rows of the errors table, with `COLUMNS`."""
-        parts: dict[LogPartition, list[_Found]] = defaultdict(list)
+        parts: dict[LogPartition, list[_Rows]] = defaultdict(list)
         for batch in batches:
-            found: dict[LogPartition, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-            microseconds = batch.column(COLUMNS[0]).cast(pa.int64()).to_pylist()
-            columns = (batch.column(name).to_pylist() for name in COLUMNS[1:])
-            for moment, topic, number, offset, owner, topic_id, key, value in zip(microseconds, *columns, strict=True):
-                if owner == self._sink and self._topic_ids.get(topic) == topic_id:
-                    offsets, digests = found[LogPartition(topic, number)]
-                    offsets.append(offset)
-                    # Kafka gives -1 for a record without a timestamp; the errors table has null.
-                    digests.append(_digest(-1 if moment is None else moment // 1000, key, value))
-            for partition, (offsets, digests) in found.items():
-                parts[partition].append((np.array(offsets, np.int64), np.array(digests, np.uint64)))
-        self._found = {partition: _sorted(several) for partition, several in parts.items()}
+            for number, positions in self._slices.of(batch):
+                if number is None:
+                    continue
+                _, entry = self._slices.entries[number]
+                commit = self._known.commits[entry.instant]
+                if entry.result.slice.topic_id == self._topic_ids.get(entry.source.topic):
+                    parts[entry.source].append(_rows(batch.take(pa.array(positions)), commit))
+                else:
+                    self._elsewhere[self._known.sources[entry.source], commit] += positions.size
+        self._rows = {source: _sorted(several) for source, several in parts.items()}
 
     def receive(self, partition: LogPartition, records: LogRecords) -> None:
         """Compares records of one partition, which are in order of offset."""
-        known, offsets = self._found.get(partition), records.offsets
-        if known is None or not offsets:
+        rows, offsets = self._rows.get(partition), records.offsets
+        if rows is None or not offsets:
             return
-        low, high = np.searchsorted(known[0], [offsets[0], offsets[-1] + 1])
+        low, high = map(int, np.searchsorted(rows.offsets, [offsets[0], offsets[-1] + 1]))
         positions = {offset: position for position, offset in enumerate(offsets)} if low < high else {}
-        for offset, digest in zip(known[0][low:high].tolist(), known[1][low:high].tolist(), strict=True):
+        for row, offset in enumerate(rows.offsets[low:high].tolist(), low):
             if (position := positions.get(offset)) is None:
                 continue
-            if _digest(records.timestamps[position], records.keys[position], records.values[position]) != digest:
-                self.findings.add(
-                    FindingKind.ERRORS_ROW,
-                    f"{partition} offset {offset}: key, value or timestamp in the errors table differs from the log's",
-                )
+            rows.is_read[row] = True
+            microseconds = _microseconds(records.timestamps[position])
+            if _digest(microseconds, records.keys[position], records.values[position]) != rows.digests[row]:
+                self._add(partition, offset, "key, value or timestamp in the errors table differs from the log's")
+
+    def compare(self, decoded: Decoded, unread: Unread, findings: AuditFindings) -> Mapping[str, int]:
+        """Compares which records are bad. Returns how many rows were not compared, by reason."""
+        reasons: Counter[str] = Counter()
+        for (number, commit), count in self._elsewhere.items():
+            reasons[_reason(number, commit, unread)] += count
+        tables = [_ERRORS.empty_table()]
+        for source, rows in self._rows.items():
+            judging = _Judging(self._known.sources[source], decoded.ranges.get(source, ()), decoded, unread)
+            is_judged = judging.judged(rows, reasons)
+            columns = (np.full(rows.offsets.size, judging.source, np.int32), rows.offsets, rows.commits, is_judged)
+            tables.append(pa.table([*map(pa.array, columns)], _ERRORS))
+        self._compare_sets(pa.concat_tables(tables), decoded.folder)
+        findings.extend(self._findings.all())
+        return dict(reasons)
+
+    def _compare_sets(self, errors: pa.Table, folder: Path) -> None:
+        names = {number: source for source, number in self._known.sources.items()}
+        pq.write_table(BAD_SCHEMA.empty_table(), folder / "bad-none.parquet")
+        database = str(folder.parent / "errors.duckdb")
+        with closing(duckdb.connect(database, config={"memory_limit": MEMORY, "threads": 2})) as connection:
+            connection.register("errors", errors)
+            connection.register("committed", pa.table({"_sink_commit": pa.array(self._committed, pa.int32())}))
+            bad = f"(FROM read_parquet('{folder}/bad-*.parquet') SEMI JOIN committed USING (_sink_commit))"
+            query = f"FROM {bad} ANTI JOIN errors USING ({COORDINATES})"
+            for source, offset, reason in _selected(connection, f"reason {query}"):
+                self._add(names[source], offset, f"its record is bad, and the errors table does not have it: {reason}")
+            query = f"FROM (FROM errors WHERE is_judged) ANTI JOIN {bad} USING ({COORDINATES})"
+            for source, offset, _ in _selected(connection, f"NULL {query}"):
+                self._add(names[source], offset, "the errors table has its record, which is good")
+
+    def _add(self, partition: LogPartition, offset: int, sentence: str) -> None:
+        self._findings.add(FindingKind.ERRORS_ROW, f"{partition} offset {offset}: {sentence}")
 
 
-def _sorted(parts: Sequence[_Found]) -> _Found:
-    offsets, digests = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(offsets, kind="stable")
-    return offsets[order], digests[order]
+@dataclass(frozen=True)
+class _Judging:
+    """Finds the rows of a partition whose records were decoded by the specification of their commit."""
+
+    source: int
+    ranges: Sequence[Range]
+    decoded: Decoded
+    unread: Unread
+
+    def judged(self, rows: _Rows, reasons: Counter[str]) -> NDArray[np.bool_]:
+        """Returns which rows are of such records. Counts the rows of those that were not decoded, by reason."""
+        by_commit: dict[int, list[Range]] = defaultdict(list)
+        for entry in self.ranges:
+            by_commit[entry.commit].append(entry)
+        is_judged = np.zeros(rows.offsets.size, np.bool_)
+        places = zip(rows.offsets.tolist(), rows.commits.tolist(), rows.is_read.tolist(), strict=True)
+        for row, (offset, commit, is_read) in enumerate(places):
+            found = next((entry for entry in by_commit.get(commit, ()) if entry.start <= offset < entry.end), None)
+            reason = self._reason(found, offset, commit, is_read)
+            if reason is not None:
+                reasons[reason] += 1
+            elif found is not None:
+                is_judged[row] = found.specification == self.decoded.specifications[commit]
+        return is_judged
+
+    def _reason(self, found: Range | None, offset: int, commit: int, is_read: bool) -> str | None:
+        if found is None:
+            return _reason(self.source, commit, self.unread)
+        if is_read:
+            return self.decoded.refusals.get(found.specification)
+        if self.source in self.unread.spans and offset < self.unread.spans[self.source][0]:
+            return "expired from the log"
+        return self.unread.reason(self.source, commit)
 
 
-def _digest(milliseconds: int, key: object, value: object) -> int:
-    return xxh64_intdigest(repr((milliseconds, key, value)).encode())
+def _reason(source: int, commit: int, unread: Unread) -> str:
+    return LEFT_OUT if (source, commit) in unread.left_out else unread.reason(source, commit)
+
+
+def _rows(rows: pa.RecordBatch, commit: int) -> _Rows:
+    """Returns the rows of one commit."""
+    microseconds = rows.column(_RECORD[0]).cast(pa.int64()).to_pylist()
+    records = zip(microseconds, *(rows.column(name).to_pylist() for name in _RECORD[1:]), strict=True)
+    digests = np.array([_digest(*record) for record in records], np.uint64)
+    offsets = np.asarray(rows.column(PROVENANCE[2]).to_numpy(), np.int64)
+    return _Rows(offsets, np.full(offsets.size, commit, np.int32), digests, np.zeros(offsets.size, np.bool_))
+
+
+def _sorted(parts: Sequence[_Rows]) -> _Rows:
+    columns = [np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(_Rows)]
+    order = np.argsort(columns[0], kind="stable")
+    return _Rows(*(column[order] for column in columns))
+
+
+def _microseconds(milliseconds: int) -> int | None:
+    is_shown = milliseconds in _SHOWN_MILLISECONDS and milliseconds != _NO_TIMESTAMP
+    return milliseconds * 1000 if is_shown else None
+
+
+def _digest(microseconds: int | None, key: object, value: object) -> int:
+    return xxh64_intdigest(repr((microseconds, key, value)).encode())
+
+
+def _selected(connection: duckdb.DuckDBPyConnection, rest: str) -> Iterator[tuple[Any, ...]]:
+    """Yields partition and offset, with what `rest` selects."""
+    cursor = connection.execute(f"SELECT _sink_source, _sink_offset, {rest} ORDER BY ALL")
+    while rows := cursor.fetchmany(1000):
+        yield from rows

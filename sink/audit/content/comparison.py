@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
 from sink.audit.compare import LogCheck
-from sink.audit.content.bad_rows import ErrorsTableRows
+from sink.audit.content.bad_rows import Decoded, ErrorsTableRows
 from sink.audit.content.cells import META_COLUMNS, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedForm, ExpectedRows, Range
@@ -54,7 +54,7 @@ class ContentAudit:
     ) -> None:
         """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
         table whose rows are changed."""
-        self._scratch, self._coverage, self.bad_rows = scratch, coverage, ErrorsTableRows(sink, topic_ids)
+        self._scratch, self._coverage = scratch, coverage
         own = [name for name in schema.names if not name.startswith(_HUDIS)]
         self._target = ExpectedForm(
             pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering
@@ -74,7 +74,8 @@ class ContentAudit:
         sources = self._coordinates.sources
         self._other_topics = {(sources[source], number) for source, number in found.other_topics}
         self._left_out = {(sources[source], number) for source, number in found.left_out}
-        self._specification_of = found.specification_of
+        self._specification_of, self._ranges = found.specification_of, found.by_source
+        self.bad_rows = ErrorsTableRows(sink, ranges, topic_ids, self._coordinates)
         self._expected = ExpectedRows(scratch, self._target, sources, found.by_source, specifications.read(files))
         self._rows = TableRows(scratch, self._target, self._coordinates, self._has_meta)
 
@@ -108,7 +109,9 @@ class ContentAudit:
     def compare(self, check: LogCheck, removed: int, findings: AuditFindings) -> ContentCount:
         """`removed` is how many rows other writers can have deleted."""
         self._expected.finish()
-        findings.extend(self.bad_rows.findings.all())
+        unread = self._unread(check)
+        decoded = Decoded(self._expected.folder, self._ranges, self._expected.reasons, self._specification_of)
+        errors_not_compared = self.bad_rows.compare(decoded, unread, findings)
         comparison = Comparison(
             self._scratch,
             self._target,
@@ -120,7 +123,7 @@ class ContentAudit:
             removed,
             self._coverage.is_suffix,
         )
-        return comparison.run(self._unread(check))
+        return replace(comparison.run(unread), errors_not_compared=errors_not_compared)
 
     def _unread(self, check: LogCheck) -> Unread:
         sources = self._coordinates.sources
