@@ -221,12 +221,3 @@ def test_a_table_without_bad_records_needs_no_errors_table(tmp_path: Path) -> No
     table = HandmadeTable(tmp_path / "table")
     table.commit(span(0, 0, 10))
     assert table.audit().held
-
-
-def test_a_negative_partition_is_named_as_it_is(tmp_path: Path) -> None:
-    table = HandmadeTable(tmp_path / "table")
-    instant = table.commit(span(0, 0, 10))
-    [file] = table.files_of(instant)
-    rows = [(-1 if offset == 4 else 0, offset) for offset in range(10)]
-    table.write_file(file.name, rows)
-    assert "orders--1 offset 4" in sentences(table.audit(), FindingKind.OUTSIDE)
