@@ -2,19 +2,22 @@
 
 Readers take the columns from the commit that was completed last. A rewrite that began before a column was added, and is
 completed after it, takes the column away. Guarantee: without a finding or a note that others changed the table, readers
-see each column of each commit of the sink, and with the type that the sink's newest commit gives it.
+see each column of each commit of the sink, with a type that has all values of it in each.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any
 
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.timeline import Commit
 
 _SHOWN = 5
+_WIDER = {"int": ("long", "double"), "float": ("double",)}
+"""The types that a sink gives a column instead of one."""
 
 
 def check_columns(sink: str, commits: Sequence[Commit], visible: Collection[str], findings: AuditFindings) -> None:
@@ -41,14 +44,48 @@ def check_columns(sink: str, commits: Sequence[Commit], visible: Collection[str]
                 sentence = f"column {name} of commit {commit} is not in the table's schema: readers do not see it"
                 findings.add(kind, sentence + (cause if others else ""))
     newest = [commit for commit in commits if commit.schema][-1]
-    if newest is own[-1]:
-        return
-    wanted, found = _types(own[-1].schema) or {}, _types(newest.schema) or {}
-    for name in sorted(wanted.keys() & found.keys()):
-        if wanted[name] != found[name]:
-            shown = json.dumps(found[name]), json.dumps(wanted[name])
-            sentence = f"column {name} has type {shown[0]} in commit {newest}, and {shown[1]} in commit {own[-1]}"
-            findings.add(kind, sentence + (cause if others else ""))
+    for before, after in pairwise(own if newest is own[-1] else [*own, newest]):
+        wanted, found = _types(before.schema) or {}, _types(after.schema) or {}
+        for name in sorted(wanted.keys() & found.keys()):
+            # Only a sink widens columns: a rewrite takes them as they are.
+            holds = _holds(found[name], wanted[name]) if sink in after.checkpoints else found[name] == wanted[name]
+            if not holds:
+                shown = json.dumps(found[name]), json.dumps(wanted[name])
+                sentence = f"column {name} has type {shown[0]} in commit {after}, and {shown[1]} in commit {before}"
+                findings.add(kind, sentence + (cause if others else ""))
+
+
+def _holds(after: Any, before: Any, nested: bool = False) -> bool:
+    """Whether a type has all values of the one before it, by what a sink may change: it widens columns, lets nulls in,
+    and adds fields to structs. Within other types none widens.
+    """
+    if before == after:
+        return True
+    if isinstance(before, list) or isinstance(after, list):
+        (old, had_nulls), (new, has_nulls) = _without_null(before), _without_null(after)
+        return len(old) == len(new) == 1 and has_nulls >= had_nulls and _holds(new[0], old[0], nested)
+    if isinstance(before, str):
+        return not nested and after in _WIDER.get(before, ())
+    if not isinstance(after, dict) or before.keys() != after.keys():
+        return False
+    if before.get("logicalType") == "decimal" and not nested:
+        return _scale(before) == _scale(after) and bool(before["precision"] <= after["precision"])
+    fields, former = after.get("fields", {}), before.get("fields", {})
+    return (
+        all(before[key] == after[key] for key in before.keys() - {"fields", "items", "values"})
+        and all(_holds(after[part], before[part], True) for part in before.keys() & {"items", "values"})
+        and all(name in fields and _holds(fields[name], kind, True) for name, kind in former.items())
+    )
+
+
+def _without_null(kind: Any) -> tuple[list[Any], bool]:
+    """Returns the types of a union, or the one, and whether null is among them."""
+    kinds = kind if isinstance(kind, list) else [kind]
+    return [part for part in kinds if part != "null"], "null" in kinds
+
+
+def _scale(kind: Any) -> Any:
+    return kind.get("logicalType"), kind.get("scale", 0)
 
 
 def _types(schema: str) -> dict[str, Any] | None:

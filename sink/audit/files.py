@@ -22,11 +22,11 @@ from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import MOVING_OPERATIONS, AuditedTimeline, Commit, WrittenFile
 from sink.storage.table_files import TableFiles
 
-_BASE_FILE = re.compile(r"^(?P<file_id>[^_]+)_(?P<token>[^_]+)_(?P<instant>\d{17})\.parquet$")
-_LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d{17})\.log\.\d+(_[\d-]+)?$")
+_BASE_FILE = re.compile(r"^(?P<file_id>[^_]+)_(?P<token>[^_]+)_(?P<instant>\d+)\.parquet$")
+_LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d+)\.log\.\d+(_[\d-]+)?$")
 """The name of a log file of rows; one of changes for Hudi's CDC queries ends with `.cdc`."""
 _DATA_FILE = re.compile(rf"^[^.].*\.parquet$|{_LOG_FILE.pattern}")
-_INSTANT = re.compile(r"^(\d{17})[_.]")
+_INSTANT = re.compile(r"^(\d+)[_.]")
 _METAFILE = ".hoodie_partition_metadata"
 
 Group = tuple[str, str]

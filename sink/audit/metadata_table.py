@@ -1,9 +1,9 @@
 """Reads Hudi's metadata table without Hudi, and compares its list of files with those that the commits name.
 
 Readers that use it see the files that it lists, and skip files by the ranges of values that it has. Guarantee: without
-a finding, every file that a reader needs is in the list with its size, and no file is that is not there. The newest
-record of a key counts; what belongs to an instant that has not completed is left out, as readers leave it out. Raises
-what the store raises.
+a finding, every file that a reader needs is in the list with its size, and no file is that is not there, and the same
+holds for table partitions. The newest record of a key counts; what belongs to an instant that has not completed is left
+out, as readers leave it out. Raises what the store raises.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import io
 import json
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import fastavro
+import pyarrow.fs as pafs
 from fastavro.schema import SchemaParseException
 
 from sink.audit.files import NamedFile, NamedFiles
@@ -29,12 +30,16 @@ from sink.storage.table_files import TableFiles
 
 _PLACE = ".hoodie/metadata"
 _FILES, _STATISTICS = "files", "column_stats"
-_NAME = re.compile(r"^(?:\.[^._][^_]*_(?P<log>\d{17})\.log\.\d+(?:_[\d-]+)?|[^._][^_]*_[^_]+_(?P<base>\d{17})\.hfile)$")
-_INSTANT = re.compile(r"^(\d{17})[_.]")
-_COMPLETED = re.compile(r"^(\d{17})_\d{17}\.\w+$")
-_DATA_INSTANT = re.compile(r"_(\d{17})\.(?:parquet$|log\.)")
+_NAME = re.compile(r"^(?:\.[^._][^_]*_(?P<log>\d+)\.log\.\d+(?:_[\d-]+)?|[^._][^_]*_[^_]+_(?P<base>\d+)\.hfile)$")
+_INSTANT = re.compile(r"^(\d+)[_.]")
+_COMPLETED = re.compile(r"^(\d+)_\d+\.\w+$")
+_DATA_INSTANT = re.compile(r"_(\d+)\.(?:parquet$|log\.)")
 _ROOT = "."
-"""The key of a table that has no partitions."""
+"""The name of the partition of a table that has none."""
+_FOLDERS = b"__all_partitions__"
+"""The key of the list of partitions."""
+_FILES_OF_FOLDER = 2
+"""The type of a record that lists the files of a partition."""
 
 Record = Mapping[str, Any]
 
@@ -118,10 +123,11 @@ def check_metadata_table(
     if not metadata.has(_FILES):
         return
     try:
-        listed = _listed(metadata.records(_FILES))
+        records = metadata.records(_FILES)
     except ValueError as error:
         findings.add(FindingKind.METADATA_TABLE, f"{error}: readers that use the metadata table cannot read the table")
         return
+    listed = _listed(records)
     if not listed and files.live:
         findings.add(FindingKind.METADATA_TABLE, "it lists no file, and the table's properties say that it lists all")
         return
@@ -142,6 +148,25 @@ def check_metadata_table(
             findings.add(
                 FindingKind.METADATA_TABLE, f"it lists {path}, which no commit names, and which is not on storage"
             )
+    _check_folders(metadata.table, records.get(_FOLDERS, ()), needed, findings)
+
+
+def _check_folders(
+    table: TableFiles, versions: Iterable[Record], needed: Iterable[str], findings: AuditFindings
+) -> None:
+    """Compares the list of table partitions with those of the files that are needed, and with storage."""
+    listed = _listed_folders(versions)
+    wanted = {posixpath.dirname(path) for path in needed}
+    for folder in sorted(wanted - listed):
+        findings.add(
+            FindingKind.METADATA_TABLE,
+            f"it does not list table partition {folder or '(root)'}: readers that list partitions do not see its rows",
+        )
+    others = sorted(listed - wanted)
+    infos = table.filesystem.get_file_info([posixpath.join(table.root, folder) for folder in others])
+    for folder, info in zip(others, infos, strict=True):
+        if info.type is pafs.FileType.NotFound:
+            findings.add(FindingKind.METADATA_TABLE, f"it lists table partition {folder}, which is not on storage")
 
 
 def _unseen(path: str, entry: NamedFile) -> str:
@@ -152,9 +177,9 @@ def _listed(records: Mapping[bytes, list[Record]]) -> dict[str, int]:
     """Returns the size of each file that is listed, by path."""
     sizes: dict[str, int] = {}
     for key, versions in records.items():
-        folder = "" if key.decode() == _ROOT else key.decode()
+        folder = _folder(key.decode())
         for record in versions:
-            if record["type"] != 2:
+            if record["type"] != _FILES_OF_FOLDER:
                 continue
             for name, entry in (record["filesystemMetadata"] or {}).items():
                 path = posixpath.join(folder, name)
@@ -163,6 +188,19 @@ def _listed(records: Mapping[bytes, list[Record]]) -> dict[str, int]:
                 else:
                     sizes[path] = entry["size"]
     return sizes
+
+
+def _listed_folders(versions: Iterable[Record]) -> set[str]:
+    """Returns the table partitions that are listed."""
+    folders: set[str] = set()
+    for record in versions:
+        for name, entry in (record["filesystemMetadata"] or {}).items():
+            (folders.discard if entry["isDeleted"] else folders.add)(_folder(name))
+    return folders
+
+
+def _folder(name: str) -> str:
+    return "" if name == _ROOT else name
 
 
 def column_statistics(metadata: MetadataTable) -> dict[tuple[str, str], Record] | None:

@@ -29,8 +29,8 @@ RELANDED_PREFIX = "sink.relanded."
 SPECIFICATION_PREFIX = "sink.specification."
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
-_COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
-_ANY_INSTANT = re.compile(r"^(\d{17})[_.]")
+_COMPLETED = re.compile(r"^(\d+)_(\d+)\.(\w+)$")
+_ANY_INSTANT = re.compile(r"^(\d+)[_.]")
 _MANIFEST = re.compile(r"manifest_(\d+)")
 
 

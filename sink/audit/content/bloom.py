@@ -20,6 +20,8 @@ SIMPLE, DYNAMIC = "SIMPLE", "DYNAMIC_V0"
 """The type codes of footers."""
 _HEAD, _DYNAMIC = struct.Struct(">iibi"), struct.Struct(">iii")
 _VERSION, _MURMUR = -1, 1
+_MOST_HASHES = 1_076
+"""Hashes of the smallest share of errors that Hudi's setting can have, which is a double: one for each halving."""
 _MIX = np.uint32(0x5BD1E995)
 _Numbers = NDArray[np.uint32]
 
@@ -89,8 +91,10 @@ def _dynamic(content: bytes) -> Sequence[_Filter]:
 def _head(content: bytes, position: int) -> tuple[int, int]:
     """Returns the numbers of bits and hashes."""
     version, hashes, kind, size = _HEAD.unpack_from(content, position)
-    if version != _VERSION or kind != _MURMUR or size < 1 or hashes < 1:
+    if version != _VERSION or kind != _MURMUR or size < 1:
         raise ValueError("not a Bloom filter of Hadoop with Murmur hashes")
+    if not 1 <= hashes <= _MOST_HASHES:
+        raise ValueError(f"a Bloom filter of {hashes:,} hashes, and there are from 1 to {_MOST_HASHES:,}")
     return size, hashes
 
 

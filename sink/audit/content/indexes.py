@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -22,15 +22,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sink.audit.content.bloom import SIMPLE, missing_keys
+from sink.audit.content.file_columns import column_faults
 from sink.audit.files import Group, NamedFile, NamedFiles
 from sink.audit.metadata_table import MetadataTable, Record, column_statistics
 from sink.audit.report import AuditFindings, FindingKind
 from sink.storage.table_files import TableFiles
 
-_HUDIS = "_hoodie_"
 _KEY = "_hoodie_record_key"
 _FILTER, _FILTER_KIND = b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"
 _LOWEST, _HIGHEST = b"hoodie_min_record_key", b"hoodie_max_record_key"
+_BOUNDS = ("minValue", "maxValue")
 _DEFINITIONS = "hoodie.table.index.defs.path"
 _PLAIN, _DECIMAL, _DATE, _MOMENTS = frozenset(range(2, 8)), 10, 12, {15: 1_000, 16: 1}
 """Numbers of the kinds of values in column statistics: those that are as they are, decimals, dates, and moments with
@@ -54,7 +55,9 @@ class Extent:
         self.nulls += other.nulls
 
     def comparable(self, bound: Any) -> bool:
-        return type(bound) is type(self.low)
+        """Whether a bound is of the kind of the values; a moment with a zone and one without are of two."""
+        has_zone = getattr(bound, "tzinfo", None) is None, getattr(self.low, "tzinfo", None) is None
+        return type(bound) is type(self.low) and has_zone[0] == has_zone[1]
 
     def within(self, low: Any, high: Any) -> bool:
         if self.low is None or low is None or high is None:
@@ -78,11 +81,11 @@ class IndexCheck:
     changed: bool
     findings: AuditFindings
     _statistics: Mapping[tuple[str, str], Record] = field(default_factory=dict)
-    _indexed: Sequence[str] = ()
+    _indexed: Collection[str] = ()
 
     def run(self, files: NamedFiles, broken: frozenset[str], groups: Collection[Group] | None = None) -> None:
         """Checks the files of these file groups, or of all. `broken` files have a finding already."""
-        self._read_statistics()
+        self._read_statistics(files)
         names = {posixpath.basename(path) for path in files.paths}
         for name in sorted({name for name, _ in self._statistics} - names):
             if self.metadata.shows(name) and not self._is_deleted(name):
@@ -95,19 +98,31 @@ class IndexCheck:
             if entry.file.path.endswith(".parquet") and entry.file.path not in broken:
                 self._check(entry)
 
-    def _read_statistics(self) -> None:
+    def _read_statistics(self, files: NamedFiles) -> None:
         try:
-            self._statistics = column_statistics(self.metadata) or {}
+            found = column_statistics(self.metadata)
         except ValueError as error:
             self.findings.add(FindingKind.STATISTICS, f"{error}: the column statistics cannot be read")
             return
-        path = self.table.properties.get(_DEFINITIONS)
-        if self._statistics and path:
-            try:
-                definitions = json.loads(self.table.read(posixpath.join(self.table.root, path)))
-            except (FileNotFoundError, ValueError):
-                return
-            self._indexed = definitions["indexDefinitions"].get("column_stats", {}).get("sourceFields", ())
+        if found is None:
+            return
+        self._statistics = found
+        if not found and any(entry.file.writes for entry in files.live.values()):
+            self.findings.add(FindingKind.STATISTICS, "column_stats is empty, and the table's properties list it")
+        elif path := self.table.properties.get(_DEFINITIONS):
+            self._indexed = self._defined(path)
+        else:
+            self._indexed = {column for _, column in found}
+
+    def _defined(self, path: str) -> Collection[str]:
+        """Returns the columns that the index is defined for."""
+        try:
+            definitions = json.loads(self.table.read(posixpath.join(self.table.root, path)))
+            return set(definitions["indexDefinitions"]["column_stats"]["sourceFields"])
+        except (FileNotFoundError, ValueError, LookupError, TypeError) as error:
+            sentence = f"{path} does not say which columns column_stats has: {type(error).__name__}: {error}"
+            self.findings.add(FindingKind.STATISTICS, sentence[:300])
+            return ()
 
     def _is_deleted(self, name: str) -> bool:
         return all(record["isDeleted"] for (file, _), record in self._statistics.items() if file == name)
@@ -117,7 +132,8 @@ class IndexCheck:
         try:
             with self.table.filesystem.open_input_file(path) as source:
                 file = pq.ParquetFile(source)
-                self._hold_columns(entry, file.schema_arrow)
+                for name, fault in column_faults(file.schema_arrow, self.schema, entry.commit.by_others):
+                    self.findings.add(FindingKind.COLUMNS, f"{_place(entry, name)} {fault}")
                 extents: dict[str, Extent] = {}
                 for name, group, extent in self._extents(file):
                     self._hold_footer(entry, file, name, group, extent)
@@ -129,22 +145,10 @@ class IndexCheck:
         if entry.file.writes:
             self._hold_statistics(entry, extents)
 
-    def _hold_columns(self, entry: NamedFile, found: pa.Schema) -> None:
-        """Compares the file's columns with those that readers see."""
-        known = {column.name.lower(): column.type for column in self.schema}
-        for column in found:
-            kind = known.get(column.name.lower())
-            place = _place(entry, column.name)
-            if column.name.startswith(_HUDIS):
-                continue
-            if kind is None:
-                self.findings.add(FindingKind.COLUMNS, f"{place} is none of the table's: readers leave it out")
-            elif not _is_widened(column.type, kind):
-                self.findings.add(FindingKind.COLUMNS, f"{place} has type {column.type} there, the table's is {kind}")
-
     def _extents(self, file: pq.ParquetFile) -> Iterator[tuple[str, int, Extent]]:
-        """Yields name, row group and extent of each flat column."""
-        flat = [column.name for column in file.schema_arrow if column.type.num_fields == 0]
+        """Yields name, row group and extent of each flat column whose name is there once."""
+        names = file.schema_arrow.names
+        flat = [c.name for c in file.schema_arrow if c.type.num_fields == 0 and names.count(c.name) == 1]
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, columns=flat)
             for name in flat:
@@ -177,14 +181,14 @@ class IndexCheck:
         """Compares the footer's range of record keys and its Bloom filter, by which writers look keys up."""
         found = file.metadata.metadata or {}
         place = f"{entry.file.path} of commit {entry.commit}"
-        if extent is None or extent.low is None:
+        if extent is None or not isinstance(extent.low, str):
             return
         if _FILTER not in found:
             if self.changed:
                 self.findings.add(FindingKind.FOOTER, f"{place} has no Bloom filter of its record keys in its footer")
             return
         low, high = (found.get(name, b"").decode() for name in (_LOWEST, _HIGHEST))
-        if (low, high) != (extent.low, extent.high):
+        if (low, high) != (extent.low, extent.high) and (low, high) != _ends_in_java(file):
             self.findings.add(
                 FindingKind.FOOTER,
                 f"{place}: its footer says record keys from {low!r} to {high!r}, its rows have {extent.low!r} to"
@@ -192,11 +196,8 @@ class IndexCheck:
             )
         kind = found.get(_FILTER_KIND, SIMPLE.encode()).decode()
         try:
-            missing = [
-                key
-                for batch in file.iter_batches(columns=[_KEY])
-                for key in missing_keys(found[_FILTER].decode(), kind, batch.column(0).to_pylist())
-            ]
+            text = found[_FILTER].decode()
+            missing = [key for keys in _keys(file) for key in missing_keys(text, kind, keys)]
         except ValueError as error:
             self.findings.add(FindingKind.FOOTER, f"{place}: {error}")
             return
@@ -216,14 +217,14 @@ class IndexCheck:
                 if column in self._indexed:
                     self.findings.add(FindingKind.STATISTICS, f"{_place(entry, column)} is not in column_stats")
                 continue
-            low, high = (_stored(record, bound) for bound in ("minValue", "maxValue"))
             if record["nullCount"] not in (None, extent.nulls):
                 self.findings.add(
                     FindingKind.STATISTICS,
                     f"{_place(entry, column)}: column_stats says {record['nullCount']:,} nulls, its rows have"
                     f" {extent.nulls:,}",
                 )
-            if low is not None and high is not None and extent.comparable(low) and not extent.within(low, high):
+            if extent.low is not None and not _bounds_hold(record, extent):
+                low, high = (_stored(record, bound) for bound in _BOUNDS)
                 self.findings.add(
                     FindingKind.STATISTICS,
                     f"{_place(entry, column)}: column_stats says from {low!r} to {high!r}, its rows go from"
@@ -235,27 +236,6 @@ def _place(entry: NamedFile, column: str) -> str:
     return f"column {column} of {entry.file.path} of commit {entry.commit}"
 
 
-def _is_widened(kind: pa.DataType, wider: pa.DataType) -> bool:
-    """Whether values of a type may be those of a column of a wider one. Only flat columns are told apart."""
-    if kind.num_fields or wider.num_fields:
-        return bool(kind.num_fields and wider.num_fields)
-    if pa.types.is_string(wider) or pa.types.is_binary(wider):
-        return True
-    return any(is_one(kind) and is_one(wider) for is_one in _FAMILIES)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-_FAMILIES: Sequence[Callable[[pa.DataType], bool]] = (
-    _is_number,
-    pa.types.is_boolean,
-    pa.types.is_temporal,
-    pa.types.is_fixed_size_binary,
-)
-
-
 def _extent(column: pa.ChunkedArray) -> Extent:
     try:
         found = pc.min_max(column).as_py()
@@ -264,6 +244,31 @@ def _extent(column: pa.ChunkedArray) -> Extent:
     # Arrow gives NaN if there is no other value.
     low, high = (None if _is_nan(found[end]) else found[end] for end in ("min", "max"))
     return Extent(low, high, column.null_count)
+
+
+def _keys(file: pq.ParquetFile) -> Iterator[list[str]]:
+    """Yields the record keys of a file, in parts."""
+    for batch in file.iter_batches(columns=[_KEY]):
+        yield batch.column(0).drop_null().to_pylist()
+
+
+def _ends_in_java(file: pq.ParquetFile) -> tuple[str, str]:
+    """Returns the lowest and highest record key as Java orders texts, by units of UTF-16. Hudi's writers of Avro
+    records take that order, those of Spark's rows the order of the bytes."""
+    ends = [key for keys in _keys(file) for key in (min(keys, key=_units), max(keys, key=_units))]
+    return min(ends, key=_units), max(ends, key=_units)
+
+
+def _units(text: str) -> bytes:
+    return text.encode("utf-16-be")
+
+
+def _bounds_hold(record: Record, extent: Extent) -> bool:
+    """Whether no bound is missing, and both include the values, where they are of a kind that is compared."""
+    if any((record[bound] or {}).get("value") is None for bound in _BOUNDS):
+        return False
+    low, high = (_stored(record, bound) for bound in _BOUNDS)
+    return low is None or high is None or not extent.comparable(low) or extent.within(low, high)
 
 
 def _stored(record: Record, bound: str) -> Any:
