@@ -5,7 +5,7 @@ Guarantee: that of the three. Raises what the store raises.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +13,10 @@ from sink.audit.columns import check_columns
 from sink.audit.content.indexes import IndexCheck
 from sink.audit.files import Group, NamedFiles, StorageCheck
 from sink.audit.metadata_table import MetadataTable, check_metadata_table
-from sink.audit.report import AuditFindings
+from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.state import TableState
+
+_MODE, _ORDERING = "hoodie.record.merge.mode", "hoodie.table.ordering.fields"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class BesideRows:
         timeline = self.state.timeline
         check_metadata_table(self._metadata, self.files, self.storage.stored, findings)
         check_columns(self.sink, timeline.commits, self.state.table.get_schema().names, findings)
+        if self.changed:
+            check_merging(self.state.files.properties, findings)
 
     def check_rows(self, groups: Collection[Group] | None) -> AuditFindings:
         """Compares with the rows of the files of these file groups, or of all, which are read for it."""
@@ -43,3 +47,12 @@ class BesideRows:
     @cached_property
     def _metadata(self) -> MetadataTable:
         return MetadataTable(self.state.files, self.state.timeline)
+
+
+def check_merging(properties: Mapping[str, str], findings: AuditFindings) -> None:
+    """Compares how readers and compactions choose among the rows of a key with how the sink orders them."""
+    mode = "EVENT_TIME_ORDERING" if properties.get(_ORDERING) else "COMMIT_TIME_ORDERING"
+    found = properties.get(_MODE, mode)
+    if found != mode:
+        sentence = f"{_MODE} is {found}, and the rows are ordered by {mode}: another row of a key may count"
+        findings.add(FindingKind.READERS, sentence)

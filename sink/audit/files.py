@@ -1,8 +1,9 @@
 """Compares the timeline's write stats with the files on storage, and with the files that a reader sees.
 
-Guarantee: without a finding, every file that readers need exists with the size and rows of its write stat, readers that
-list storage find its table partition, and no visible file lacks a commit. Replaced and rewritten files are not checked:
-cleaning may have removed them. Raises `TryAgain` for a table in its first transaction.
+Guarantee: without a finding, every file that readers need exists with the size and rows of its write stat, a log file
+consists of whole blocks, readers that list storage find its table partition, and no visible file lacks a commit.
+Replaced and rewritten files are not checked: cleaning may have removed them. Raises `TryAgain` for a table in its first
+transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from sink.audit.failures import TryAgain
+from sink.audit.hudi_log import count_blocks
 from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import MOVING_OPERATIONS, AuditedTimeline, Commit, WrittenFile
 from sink.storage.table_files import TableFiles
@@ -28,6 +30,7 @@ _LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d+)\.log\.\d+(_[\d-]
 _DATA_FILE = re.compile(rf"^[^.].*\.parquet$|{_LOG_FILE.pattern}")
 _INSTANT = re.compile(r"^(\d+)[_.]")
 _METAFILE = ".hoodie_partition_metadata"
+_DEPTH = re.compile(rb"^partitionDepth=(\d+)\s*$", re.MULTILINE)
 
 Group = tuple[str, str]
 """A file group: table partition path and file id."""
@@ -129,17 +132,8 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
             f" hides {hidden:,}: readers do not see their changes"
         )
         findings.append(AuditFinding(FindingKind.FILE_UNSEEN, sentence))
-    for folder in sorted({entry.file.partition_path for entry in files.live.values()}):
-        metafile = posixpath.join(table.root, folder, _METAFILE)
-        infos = table.filesystem.get_file_info([metafile, f"{metafile}.parquet", f"{metafile}.orc"])
-        if all(info.type is pafs.FileType.NotFound for info in infos):
-            findings.append(
-                AuditFinding(
-                    FindingKind.PARTITION_METAFILE,
-                    f"table partition {folder or '(root)'} has no {_METAFILE}: readers that list storage do not see "
-                    "its rows, and no reader will once the metadata table is rebuilt",
-                )
-            )
+    needed = {group[0] for group in files.live} | {group[0] for group, logs in files.logs.items() if logs}
+    findings += [finding for folder in sorted(needed) for finding in _check_metafile(table, folder)]
     visible: list[str] = []
     for path in sorted(stored.keys() - files.paths):
         finding, is_visible = _judge_unnamed(path, timeline, files)
@@ -147,6 +141,26 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
         if is_visible:
             visible.append(path)
     return StorageCheck(tuple(findings), tuple(visible), frozenset(broken), frozenset(stored))
+
+
+def _check_metafile(table: TableFiles, folder: str) -> Iterator[AuditFinding]:
+    place = f"table partition {folder or '(root)'}"
+    metafile = posixpath.join(table.root, folder, _METAFILE)
+    infos = table.filesystem.get_file_info([metafile, f"{metafile}.parquet", f"{metafile}.orc"])
+    if all(info.type is pafs.FileType.NotFound for info in infos):
+        sentence = (
+            f"{place} has no {_METAFILE}: readers that list storage do not see its rows, and no reader will once the"
+            " metadata table is rebuilt"
+        )
+        yield AuditFinding(FindingKind.PARTITION_METAFILE, sentence)
+    elif infos[0].type is pafs.FileType.File:
+        depth = len(folder.split("/")) if folder else 0
+        if (found := _DEPTH.search(table.read(metafile))) is None or int(found[1]) != depth:
+            sentence = (
+                f"{place} is {depth} deep, and its {_METAFILE} says {int(found[1]) if found else 'nothing'}: readers"
+                " that begin with its files do not find the table"
+            )
+            yield AuditFinding(FindingKind.PARTITION_METAFILE, sentence)
 
 
 def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[AuditFinding, ...]:
@@ -227,12 +241,16 @@ def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> 
         return AuditFinding(FindingKind.FILE_MISSING, f"{location} is not on storage; it held {file.writes:,} rows")
     if size != file.size:
         return AuditFinding(FindingKind.FILE_SIZE, f"{location} has {size:,} bytes, its write stat says {file.size:,}")
-    if file.is_log or not file.path.endswith(".parquet"):
-        return None
     try:
         with table.filesystem.open_input_file(path) as source:
+            if file.is_log:
+                blocks = count_blocks(source)
+                is_lost = not blocks and file.writes + file.deletes > 0
+                return AuditFinding(FindingKind.FILE_UNREADABLE, f"{location} has no block") if is_lost else None
+            if not file.path.endswith(".parquet"):
+                return None
             rows = pq.ParquetFile(source).metadata.num_rows
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         return AuditFinding(FindingKind.FILE_UNREADABLE, f"{location}: {str(error)[:200]}")
     if rows != file.writes:
         return AuditFinding(FindingKind.FILE_ROWS, f"{location} has {rows:,} rows, its write stat says {file.writes:,}")

@@ -162,6 +162,10 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> AuditedTimeline:
     commits: dict[str, Commit] = {}
     for instant, completed, action, content, file in instants_of(table, active, problems):
         if instant in commits:
+            # Archiving keeps an instant on the active timeline for a while.
+            if completed != commits[instant].completed:
+                sentence = f"{file}: {instant} completed at {completed} and at {commits[instant].completed}"
+                problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, sentence))
             continue
         try:
             commit = commits[instant] = _commit(table.base_path, instant, completed, action, content)
@@ -262,7 +266,10 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
-                checkpoints[name] = checkpoint_of(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
+                found = checkpoint_of(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
+                if found.sink != name:
+                    raise ValueError(f"it is the checkpoint of sink {found.sink}")
+                checkpoints[name] = found
             except ValueError as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import struct
 from collections.abc import Callable
@@ -13,9 +14,13 @@ import pyarrow as pa
 import pytest
 
 from sink.audit.content import indexes
+from sink.audit.files import check_storage, named_files
 from sink.audit.metadata_table import MetadataTable, Record, column_statistics
 from sink.audit.report import FindingKind, Report
-from tests.mutations.edit import Edited, change_hfile, log_blocks, rows_of, with_footer
+from sink.audit.timeline import active_names, read_timeline
+from sink.storage.table_files import open_table
+from tests.handmade import HandmadeTable
+from tests.mutations.edit import Edited, change_hfile, log_blocks, rows_of, with_cell, with_footer
 from tests.mutations.kept import KeptTable, unpack
 
 Break = Callable[[str], Edited]
@@ -198,3 +203,73 @@ def test_a_footer_has_the_range_of_record_keys_in_the_order_of_either_of_hudis_w
         ),
     )
     assert bool(sentences(edited, FindingKind.FOOTER)) == is_found
+
+
+@pytest.mark.parametrize("text", ["", "partitionDepth=7\n", "partitionDepth=x\n"])
+def test_a_metafile_that_does_not_say_how_deep_its_partition_is_is_found(text: str, a_copy: Break) -> None:
+    edited = a_copy("appends")
+    (edited.table / "day=mon" / ".hoodie_partition_metadata").write_text(text)
+    [sentence] = sentences(edited, FindingKind.PARTITION_METAFILE)
+    assert sentence.startswith("table partition day=mon is 1 deep")
+
+
+def test_a_partition_of_log_files_alone_has_a_metafile(tmp_path: Path) -> None:
+    table = HandmadeTable(tmp_path / "table")
+    (table.path / ".hoodie_partition_metadata").unlink(missing_ok=True)
+    path = table.path / f".group-0_{(instant := table.tick())}.log.1_0-0-0"
+    path.write_bytes(b"")
+    table.complete(instant, [table.stat("group-0", path, 0)], operation="UPSERT")
+    opened = open_table(str(table.path))
+    timeline = read_timeline(opened, active_names(opened))
+    found = check_storage(opened, timeline, named_files(timeline.commits)).findings
+    assert [finding.kind for finding in found] == [FindingKind.PARTITION_METAFILE]
+
+
+def test_the_checkpoint_of_another_sink_is_found(a_copy: Break) -> None:
+    edited = a_copy("appends")
+    edited.change_checkpoint(edited.own_commits()[-2], lambda checkpoint: checkpoint.update(sink="other"))
+    [sentence] = sentences(edited, FindingKind.UNREADABLE_CHECKPOINT)
+    assert "it is the checkpoint of sink other" in sentence
+
+
+def test_a_commit_that_completed_at_two_moments_is_found(a_copy: Break) -> None:
+    edited = a_copy("appends")
+    path = edited.own_commits()[-1]
+    instant, _, completed = path.stem.partition("_")
+    shutil.copy(path, path.with_name(f"{instant}_{int(completed) + 500}.commit"))
+    [sentence] = sentences(edited, FindingKind.UNREADABLE_INSTANT)
+    assert f"{instant} completed at" in sentence
+
+
+def test_an_order_of_rows_in_the_properties_other_than_the_sinks_is_found(a_copy: Break) -> None:
+    edited = a_copy("copied")
+    properties = edited.table / ".hoodie" / "hoodie.properties"
+    properties.write_text(properties.read_text().replace("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"))
+    [sentence] = sentences(edited, FindingKind.READERS)
+    assert sentence.startswith("hoodie.record.merge.mode is COMMIT_TIME_ORDERING")
+
+
+@pytest.mark.parametrize("schema", ["{", json.dumps({"fields": [{"name": "id", "type": "long"}]})])
+def test_a_footer_whose_schema_is_not_that_of_its_file_is_found(schema: str, a_copy: Break) -> None:
+    edited = a_copy("copied")
+    edited.without_metadata_table()
+    edited.change_rows(newest(edited), lambda rows: with_footer(rows, parquet__avro__schema=schema))
+    [sentence] = sentences(edited, FindingKind.FOOTER)
+    assert "parquet.avro.schema in its footer has other columns" in sentence
+
+
+def test_rows_that_name_another_file_are_found(a_copy: Break) -> None:
+    edited = a_copy("appends")
+    edited.without_metadata_table()
+    edited.change_rows(newest(edited), lambda rows: with_cell(rows, 0, "_hoodie_file_name", "nowhere.parquet"))
+    [sentence] = sentences(edited, FindingKind.CELL)
+    assert sentence.startswith("column _hoodie_file_name")
+
+
+def test_a_log_of_the_metadata_table_that_readers_take_for_corrupt_is_found(a_copy: Break) -> None:
+    edited = a_copy("appends")
+    path = [file for file in edited.metadata_files("column_stats") if ".log." in file.name][-1]
+    path.write_bytes(path.read_bytes()[:-8] + struct.pack(">q", 5))
+    [sentence] = sentences(edited, FindingKind.STATISTICS)
+    assert path.name in sentence
+    assert "by its end" in sentence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import Commit, WrittenFile, active_names, read_timeline
 from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable
+from tests.mutations.edit import LogBlock
+
+BLOCK = LogBlock(3, struct.pack(">iii", 1, 3, 0), b"rows", struct.pack(">i", 0)).packed()
 
 
 class LoggedTable:
@@ -27,20 +32,22 @@ class LoggedTable:
         base = self.table.write_file(f"group-0_0-0-0_{self.compaction}.parquet", [(0, 1)])
         self.table.complete(self.compaction, [self.table.stat("group-0", base, 1)], operation="COMPACT")
 
-    def log(self, in_commit: bool = True, instant: str = "", file_id: str = "group-0") -> Path:
+    def log(self, in_commit: bool = True, instant: str = "", file_id: str = "group-0", content: bytes = BLOCK) -> Path:
         instant = instant or self.table.tick()
         path = self.table.path / f".{file_id}_{instant}.log.{1 if in_commit else 2}_0-0-0"
-        path.write_bytes(b"rows")
+        path.write_bytes(content)
         if in_commit:
             self.table.complete(instant, [self.table.stat(file_id, path, 1)], operation="UPSERT")
         return path
 
     def findings(self) -> dict[str, FindingKind]:
         """Returns the kind of each finding by the name of its file."""
+        return {_name(finding): finding.kind for finding in self.found()}
+
+    def found(self) -> Sequence[AuditFinding]:
         table = open_table(str(self.table.path))
         timeline = read_timeline(table, active_names(table))
-        check = check_storage(table, timeline, named_files(timeline.commits))
-        return {_name(finding): finding.kind for finding in check.findings}
+        return check_storage(table, timeline, named_files(timeline.commits)).findings
 
 
 def _name(finding: AuditFinding) -> str:
@@ -93,3 +100,24 @@ def test_rows_that_others_deleted_are_those_of_other_writers_and_other_sinks_but
     )
     assert [(str(deleting.instant), most) for deleting, most in files.removals] == [("8", 8)]
     assert (files.removed_beside("ours"), files.removed_beside("theirs")) == (2 + 8, 1 + 8)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "has no block"),
+        (BLOCK[:-1], "bytes, and"),
+        (BLOCK + b"\0", f"no block of a log begins at byte {len(BLOCK)}"),
+        (b"#HUDI?" + BLOCK[6:], "no block of a log begins at byte 0"),
+        (BLOCK[:6] + struct.pack(">q", 1 << 62) + BLOCK[14:], "bytes, and"),
+        (BLOCK[:6] + struct.pack(">q", -1) + BLOCK[14:], "bytes, and"),
+        (BLOCK[:-8] + struct.pack(">q", 5), "bytes by its head, -1 by its end"),
+    ],
+    ids=["empty", "cut short", "more", "another magic", "too long", "negative", "two lengths"],
+)
+def test_a_log_file_that_is_not_whole_is_named(logged: LoggedTable, content: bytes, reason: str) -> None:
+    path = logged.log(content=content)
+    [finding] = logged.found()
+    assert finding.kind is FindingKind.FILE_UNREADABLE
+    assert finding.sentence.startswith(path.name)
+    assert reason in finding.sentence

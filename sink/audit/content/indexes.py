@@ -31,6 +31,7 @@ from sink.storage.table_files import TableFiles
 _KEY = "_hoodie_record_key"
 _FILTER, _FILTER_KIND = b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"
 _LOWEST, _HIGHEST = b"hoodie_min_record_key", b"hoodie_max_record_key"
+_NAME, _AVRO = "_hoodie_file_name", b"parquet.avro.schema"
 _BOUNDS = ("minValue", "maxValue")
 _DEFINITIONS = "hoodie.table.index.defs.path"
 _PLAIN, _DECIMAL, _DATE, _MOMENTS = frozenset(range(2, 8)), 10, 12, {15: 1_000, 16: 1}
@@ -139,6 +140,7 @@ class IndexCheck:
                     self._hold_footer(entry, file, name, group, extent)
                     extents.setdefault(name, Extent()).add(extent)
                 self._hold_keys(entry, file, extents.get(_KEY))
+                self._hold_names(entry, file, extents.get(_NAME))
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             self.findings.add(FindingKind.FILE_UNREADABLE, f"{entry.file.path}: {str(error)[:200]}")
             return
@@ -208,6 +210,19 @@ class IndexCheck:
                 f" {missing[0]!r}: writers look them up elsewhere",
             )
 
+    def _hold_names(self, entry: NamedFile, file: pq.ParquetFile, extent: Extent | None) -> None:
+        """Compares the file that its rows name, and the columns that its footer names, with those that they are."""
+        name = posixpath.basename(entry.file.path)
+        if extent is not None and extent.low is not None and (extent.low, extent.high) != (name, name):
+            self.findings.add(
+                FindingKind.CELL,
+                f"{_place(entry, _NAME)} goes from {extent.low!r} to {extent.high!r}: Spark SQL changes rows elsewhere",
+            )
+        text = (file.metadata.metadata or {}).get(_AVRO)
+        if text is not None and _names_in(text) != file.schema_arrow.names:
+            place = f"{entry.file.path} of commit {entry.commit}"
+            self.findings.add(FindingKind.FOOTER, f"{place}: {_AVRO.decode()} in its footer has other columns than it")
+
     def _hold_statistics(self, entry: NamedFile, extents: Mapping[str, Extent]) -> None:
         """Compares the ranges that the metadata table has of the file."""
         name = posixpath.basename(entry.file.path)
@@ -230,6 +245,14 @@ class IndexCheck:
                     f"{_place(entry, column)}: column_stats says from {low!r} to {high!r}, its rows go from"
                     f" {extent.low!r} to {extent.high!r}: readers skip rows",
                 )
+
+
+def _names_in(schema: bytes) -> list[str]:
+    """Returns the names of columns in an Avro schema; none for one that cannot be read."""
+    try:
+        return [field["name"] for field in json.loads(schema)["fields"]]
+    except (ValueError, LookupError, TypeError):
+        return []
 
 
 def _place(entry: NamedFile, column: str) -> str:
