@@ -266,10 +266,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
-                found = checkpoint_of(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
-                if found.sink != name:
-                    raise ValueError(f"it is the checkpoint of sink {found.sink}")
-                checkpoints[name] = found
+                checkpoints[name] = _own_checkpoint(name, value, base_path, instant)
             except ValueError as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):
@@ -296,6 +293,13 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         extra.get("schema", ""),
         relanded,
     )
+
+
+def _own_checkpoint(sink: str, text: str, base_path: str, instant: str) -> AuditedCheckpoint:
+    found = checkpoint_of(text, f"{base_path}: checkpoint of sink {sink} in commit {instant}")
+    if found.sink != sink:
+        raise ValueError(f"it is the checkpoint of sink {found.sink}")
+    return found
 
 
 def metadata_of(content: bytes) -> dict[str, Any]:

@@ -273,3 +273,19 @@ def test_a_log_of_the_metadata_table_that_readers_take_for_corrupt_is_found(a_co
     [sentence] = sentences(edited, FindingKind.STATISTICS)
     assert path.name in sentence
     assert "by its end" in sentence
+
+
+def test_rows_of_a_table_without_hudis_columns_name_no_file(a_copy: Break) -> None:
+    edited = a_copy("appends")
+    edited.without_metadata_table()
+    properties = edited.table / ".hoodie" / "hoodie.properties"
+    properties.write_text(properties.read_text().replace("populate.meta.fields=true", "populate.meta.fields=false"))
+    edited.change_rows(newest(edited), lambda rows: with_cell(rows, 0, "_hoodie_file_name", ""))
+    assert sentences(edited, FindingKind.CELL) == []
+
+
+def test_a_decimal_in_column_statistics_has_all_of_its_digits() -> None:
+    number = 12345678901234567890123456789012345678
+    stored = {"value": number.to_bytes(16, "big", signed=True)}
+    record = {"minValue": stored, "valueType": {"typeOrdinal": 10, "additionalInfo": "38,10"}}
+    assert indexes._stored(record, "minValue") == Decimal("1234567890123456789012345678.9012345678")

@@ -14,7 +14,7 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ _DEFINITIONS = "hoodie.table.index.defs.path"
 _PLAIN, _DECIMAL, _DATE, _MOMENTS = frozenset(range(2, 8)), 10, 12, {15: 1_000, 16: 1}
 """Numbers of the kinds of values in column statistics: those that are as they are, decimals, dates, and moments with
 their microseconds."""
+_DIGITS = Context(prec=76)
+"""The most digits of a decimal in Arrow; Python keeps 28 if it is not told."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -213,7 +215,8 @@ class IndexCheck:
     def _hold_names(self, entry: NamedFile, file: pq.ParquetFile, extent: Extent | None) -> None:
         """Compares the file that its rows name, and the columns that its footer names, with those that they are."""
         name = posixpath.basename(entry.file.path)
-        if extent is not None and extent.low is not None and (extent.low, extent.high) != (name, name):
+        has_names = self.table.properties.get("hoodie.populate.meta.fields", "true") == "true"
+        if has_names and extent is not None and extent.low is not None and (extent.low, extent.high) != (name, name):
             self.findings.add(
                 FindingKind.CELL,
                 f"{_place(entry, _NAME)} goes from {extent.low!r} to {extent.high!r}: Spark SQL changes rows elsewhere",
@@ -302,7 +305,7 @@ def _stored(record: Record, bound: str) -> Any:
         return value
     if kind == _DECIMAL:
         scale = int(record["valueType"]["additionalInfo"].partition(",")[2])
-        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale)
+        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, _DIGITS)
     if kind == _DATE:
         return value if isinstance(value, date) else _EPOCH.date() + timedelta(days=value)
     if kind in _MOMENTS and isinstance(value, int):
