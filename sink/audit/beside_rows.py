@@ -1,6 +1,7 @@
-"""Checks what the table has beside rows, by which readers and writers find them: columns, metadata table and indexes.
+"""Checks what the table has beside rows, by which readers, writers and audits find them: columns, metadata table,
+indexes and specifications.
 
-Guarantee: that of the three. Raises what the store raises.
+Guarantee: that of the four. Raises what the store raises.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cached_property
 
 from sink.audit.columns import check_columns
 from sink.audit.content.indexes import IndexCheck
+from sink.audit.content.specification import check_specifications
 from sink.audit.files import Group, NamedFiles, StorageCheck
 from sink.audit.metadata_table import MetadataTable, check_metadata_table
 from sink.audit.report import AuditFindings, FindingKind
@@ -36,6 +38,7 @@ class BesideRows:
         check_columns(self.sink, timeline.commits, self.state.table.get_schema().names, findings)
         if self.changed:
             check_merging(self.state.files.properties, findings)
+        check_specifications(timeline.commits, findings)
 
     def check_rows(self, groups: Collection[Group] | None) -> AuditFindings:
         """Compares with the rows of the files of these file groups, or of all, which are read for it."""

@@ -234,6 +234,9 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> RefusedChunk | None:
             bad[position] = str(error)[:_LONGEST_REASON]
         except NotComparable as error:
             return RefusedChunk(chunk.specification, str(error))
+        except Exception as error:  # noqa: BLE001 (a defect of this module must not hide what the audit has found)
+            reason = f"the auditor cannot decode the record of offset {record.offset} ({type(error).__name__}: {error})"
+            return RefusedChunk(chunk.specification, reason[:_LONGEST_REASON])
         else:
             if row is not None:
                 good.append(position)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import gzip
 import json
 import posixpath
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sink.audit.decode.avro_types import MOMENTS, WrittenType, written_type
 from sink.audit.decode.rules import Bad, Rules
+from sink.audit.report import AuditFindings, FindingKind
+from sink.audit.timeline import Commit
 from sink.storage.table_files import TableFiles
 
 RESERVED = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
@@ -29,10 +32,17 @@ PRESETS = {
 _SCHEMAS = ".hoodie/.sink_schemas"
 _PLAIN = {"boolean": "boolean", "int": "integer", "long": "long", "float": "float", "double": "double"}
 _TEXTS = {"string": "string", "bytes": "binary", "enum": "string"}
+_UNFIT = (ValueError, LookupError, TypeError, AttributeError)
+"""Exceptions for JSON that is broken, or has another shape."""
 
 
 class NotComparable(Exception):
     """The rows of a commit cannot be held against the log. The text is a reason that is counted."""
+
+
+class UnreadableSpecification(NotComparable):
+    def __init__(self) -> None:
+        super().__init__("their specification cannot be read")
 
 
 @dataclass(frozen=True)
@@ -43,12 +53,15 @@ class Schemas:
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def texts(self, fingerprint: str) -> list[tuple[str, str, Mapping[str, int]]]:
-        """Returns kind, text and references of the schemas that one refers to, and of it, last. Raises NotComparable if
-        the table does not have it."""
+        """Returns kind, text and references of the schemas that one refers to, and of it, last. Raises NotComparable
+        for a schema that the table does not have, or that cannot be read."""
         if fingerprint not in self.documents:
             raise NotComparable("their schema is not in the table")
-        document = json.loads(gzip.decompress(self.documents[fingerprint]))
-        return [(part["kind"], part["text"], part["references"]) for part in document["schemas"]]
+        try:
+            document = json.loads(gzip.decompress(self.documents[fingerprint]))
+            return [(part["kind"], part["text"], part["references"]) for part in document["schemas"]]
+        except (*_UNFIT, OSError, EOFError, zlib.error):
+            raise NotComparable("their schema in the table cannot be read") from None
 
 
 @dataclass(frozen=True)
@@ -77,32 +90,56 @@ class Specification:
         return self.settings.get(name, default)
 
 
+def check_specifications(commits: Iterable[Commit], findings: AuditFindings) -> None:
+    """Adds a finding for each specification that cannot be read."""
+    for commit in commits:
+        for sink, text in commit.specifications.items():
+            try:
+                _settings(text)
+            except UnreadableSpecification:
+                sentence = f"commit {commit}: the specification of sink {sink} cannot be read"
+                findings.add(FindingKind.UNREADABLE_INSTANT, sentence)
+
+
 def specification_of(text: str | None, schema: str, ids: Mapping[str, str], table: TableFiles) -> Specification:
     """Returns what commits with this text and these columns say. `ids` are the registered schemas that they name, with
     their fingerprints."""
-    settings = json.loads(text or "{}")
+    settings, rules, time, columns = _settings(text or "{}")
     if "value.format" not in settings:
         raise NotComparable("their commit has no specification")
     try:
-        written = written_type([schema])
-    except Bad:
-        raise NotComparable("their commit has no columns") from None
-    time = _time(settings)
-    all_columns = _struct(written)["fields"]
+        all_columns = _struct(written_type([schema]))["fields"]
+    except (Bad, LookupError):
+        all_columns = []
+    if not all_columns:
+        raise NotComparable("their commit has no columns")
     generated = () if time is None else (time.column,)
     own = [
         column
         for column in all_columns
         if not column["name"].lower().startswith(RESERVED) and column["name"] not in generated
     ]
-    columns = settings.get("columns") or {"type": "struct", "fields": own}
+    columns = columns or {"type": "struct", "fields": own}
     value_columns = {column["name"] for column in columns["fields"]}
     added = tuple(column["name"] for column in all_columns if column["name"] not in value_columns)
     bare_ids = {name.rpartition("/")[2]: found for name, found in ids.items()}
     named = {*bare_ids.values(), settings.get("value.schema.file", "")} - {""}
     documents = {name: content for name in sorted(named) if (content := _document(table, name)) is not None}
-    form = settings["value.format"]
-    return Specification(form, columns, _rules(settings), Schemas(documents, bare_ids), settings, added, time)
+    return Specification(settings["value.format"], columns, rules, Schemas(documents, bare_ids), settings, added, time)
+
+
+def _settings(text: str) -> tuple[Mapping[str, Any], Rules, TimePartition | None, Mapping[str, Any] | None]:
+    """Returns the settings of a specification, and the rules, the generated partition and the columns in them."""
+    try:
+        settings = json.loads(text)
+        columns = settings.get("columns")
+        for column in columns["fields"] if columns else ():
+            _ = column["name"], column["type"], column["nullable"]
+        if not all(isinstance(settings.get(name, ""), str) for name in ("value.format", "value.schema.file")):
+            raise TypeError
+        return settings, _rules(settings), _time(settings), columns
+    except _UNFIT:
+        raise UnreadableSpecification from None
 
 
 def _document(table: TableFiles, fingerprint: str) -> bytes | None:

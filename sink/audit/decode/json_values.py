@@ -6,24 +6,33 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
 from sink.audit.decode.connect import is_envelope, is_event, outermost, rules_of
 from sink.audit.decode.json_texts import Members, Number, depth, written
-from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
+from sink.audit.decode.moments import (
+    day_of_number,
+    day_of_text,
+    in_utc,
+    limited,
+    moment_of_number,
+    moment_of_text,
+    number_of,
+)
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
 _DEEPEST = 500
 _DIGITS = frozenset("0123456789")
-_FLOAT_DIGITS = 400
 _WIDE = Context(prec=5000, Emax=10**12, Emin=-(10**12), rounding=ROUND_HALF_UP)
-
-
+_COUNTED = Context(prec=4000, Emax=10**9, Emin=-(10**9), traps=[InvalidOperation, Overflow, Inexact])
+_LARGEST_FLOAT = 2.0**128 - 2.0**104
+_BEYOND_FLOAT = 2**128 - 2**103
+"""The first number whose nearest FLOAT would be larger than the largest one."""
 _PARSER = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members)
 Read = Callable[[Any], Any]
 _Field = tuple[str, str, tuple[str, ...], str | None, Read, bool]
@@ -211,23 +220,20 @@ def _integer(found: Any, bits: int) -> int:
 
 def _finite(found: Any) -> Decimal:
     """Returns the number as written."""
+    _require_a_number(found)
+    return _exact(found)
+
+
+def _require_a_number(found: Any) -> None:
     if not isinstance(found, Number) or found in _NOT_FINITE:
         raise Bad("no number")
-    return _exact(found)
 
 
 def _exact(digits: str) -> Decimal:
     try:
-        number = Decimal(digits)
-    except InvalidOperation:
+        return _COUNTED.create_decimal(digits) or Decimal(0)
+    except (InvalidOperation, Overflow, Inexact):
         raise Bad("a number beyond what is counted") from None
-    if (
-        len(digits) > 4000
-        and len(number.as_tuple().digits) > 4000
-        and number.normalize(_WIDE) != number.normalize(Context(prec=4000))
-    ):
-        raise Bad("more digits than are counted")
-    return number or Decimal(0)
 
 
 def decimal_value(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
@@ -310,20 +316,17 @@ def _double(found: Any) -> float:
 
 def _float(found: Any) -> float:
     wide = _double(found)
-    if wide != wide or wide in (float("inf"), float("-inf")):
+    if wide != wide or wide in (float("inf"), float("-inf")) or not wide:
         return wide
-    exact = _fraction(found)
-    try:
-        (near,) = struct.unpack("<f", struct.pack("<f", wide))
-    except OverflowError:
-        raise Bad("beyond FLOAT") from None
+    exact = Fraction(number_of(found))
+    if abs(exact) >= _BEYOND_FLOAT:
+        raise Bad("beyond FLOAT")
+    (near,) = struct.unpack("<f", struct.pack("<f", max(-_LARGEST_FLOAT, min(_LARGEST_FLOAT, wide))))
     (bits,) = struct.unpack("<i", struct.pack("<f", near))
     around = [value for value in (_float_of(bits - 1), near, _float_of(bits + 1)) if value - value == 0]
     nearest = min(
         around, key=lambda value: (abs(Fraction(value) - exact), struct.unpack("<i", struct.pack("<f", value))[0] & 1)
     )
-    if abs(exact) >= Fraction(2) ** 128 - Fraction(2) ** 103:
-        raise Bad("beyond FLOAT")
     return -0.0 if nearest == 0 and str(found).startswith("-") else float(nearest)
 
 
@@ -333,14 +336,6 @@ def _float_of(bits: int) -> float:
     except struct.error:
         return float("nan")
     return float(value)
-
-
-def _fraction(digits: str) -> Fraction:
-    mantissa, _, exponent = str(digits).lower().partition("e")
-    power = int(exponent or 0)
-    if power < -5000:
-        return Fraction(0)
-    return Fraction(mantissa) * Fraction(10) ** power
 
 
 def _text(found: Any) -> str:
@@ -368,7 +363,7 @@ def _bytes(found: Any) -> bytes:
 def _day(found: Any, unit: str | None) -> Any:
     if _is_text(found):
         return day_of_text(found)
-    _finite(found)
+    _require_a_number(found)
     if unit is None:
         raise Bad("a number, and date.unit is not set")
     return day_of_number(found, unit)
@@ -377,7 +372,7 @@ def _day(found: Any, unit: str | None) -> Any:
 def _moment(found: Any, unit: str | None) -> Any:
     if _is_text(found):
         return in_utc(moment_of_text(found))
-    _finite(found)
+    _require_a_number(found)
     if unit is None:
         raise Bad("a number, and time.unit is not set")
     return in_utc(moment_of_number(found, unit))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_05UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,6 +16,10 @@ from sink.audit.decode.rules import Bad
 EPOCH = datetime(1970, 1, 1)
 SECONDS = {"days": Fraction(86400), "s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6)}
 SECONDS["ns"] = Fraction(1, 10**9)
+_FARTHEST = 40
+"""A number with its first digit so many places before or behind the point is beyond all years, or almost 0."""
+_LEAST = Decimal(f"1e-{_FARTHEST}")
+_ENOUGH = Context(prec=5000, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_05UP)
 _BLANKS = "".join(chr(code) for code in range(33))
 _DIGITS = frozenset("0123456789")
 _COMMON = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)Z?")
@@ -77,12 +82,13 @@ def moment_of_number(digits: str, unit: str) -> datetime:
     """Returns the time that a number of a unit is after 1970; what is below a microsecond is cut."""
     if unit == "us" and digits in _ENDLESS:
         raise EndlessMoment(digits)
-    if abs(_magnitude(digits)) > 40:
-        if _is_zero(digits):
-            return EPOCH
-        if _magnitude(digits) > 0:
-            raise Bad(f"{digits} {unit} is beyond all years")
-    micros = _fraction(digits) * SECONDS[unit] * 10**6
+    number = number_of(digits)
+    if number.adjusted() > _FARTHEST:
+        raise Bad(f"{digits} {unit} is beyond all years")
+    if number.adjusted() < -_FARTHEST:
+        # Nothing but its sign matters.
+        number = _LEAST.copy_sign(number)
+    micros = Fraction(number) * SECONDS[unit] * 10**6
     try:
         return EPOCH + timedelta(microseconds=micros.numerator // micros.denominator)
     except OverflowError:
@@ -91,40 +97,24 @@ def moment_of_number(digits: str, unit: str) -> datetime:
 
 def day_of_number(digits: str, unit: str) -> date:
     day = moment_of_number(digits, unit)
-    if unit == "days" and day != datetime(day.year, day.month, day.day):
-        raise Bad(f"{digits} is not a whole number of days")
-    if unit == "days" and _fraction(digits).denominator != 1:
+    if unit == "days" and number_of(digits) != (day - EPOCH).days:
         raise Bad(f"{digits} is not a whole number of days")
     return day.date()
+
+
+def number_of(digits: str) -> Decimal:
+    """Returns the number that digits are. Of more digits than `_ENOUGH` has, the others only keep it from being equal
+    to a number with fewer. Raises Bad for an exponent that nothing counts."""
+    try:
+        return _ENOUGH.plus(Decimal(digits)) or Decimal(0)
+    except ArithmeticError:
+        raise Bad("a number beyond what is counted") from None
 
 
 def _require_an_end(text: str) -> None:
     bare = text.strip(_BLANKS).lower()
     if len(text) <= 100 and bare in ("infinity", "-infinity"):
         raise EndlessMoment(bare)
-
-
-def _fraction(digits: str) -> Fraction:
-    mantissa, _, exponent = digits.lower().partition("e")
-    power = int(exponent or 0)
-    if power < -5000:
-        # Nothing but its sign matters.
-        power = -5000
-    return Fraction(mantissa) * Fraction(10) ** power
-
-
-def _is_zero(digits: str) -> bool:
-    return not any(digit in "123456789" for digit in digits.lower().partition("e")[0])
-
-
-def _magnitude(digits: str) -> int:
-    """Returns about how many digits the number has before its point, or zeros behind it (negative)."""
-    mantissa, _, exponent = digits.lower().partition("e")
-    whole, _, behind = mantissa.lstrip("+-").partition(".")
-    significant = whole.lstrip("0")
-    if significant:
-        return len(significant) + int(exponent or 0)
-    return len(behind.lstrip("0")) - len(behind) + int(exponent or 0)
 
 
 def _split(text: str) -> tuple[datetime, str | None, str]:
