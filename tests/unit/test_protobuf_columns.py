@@ -288,6 +288,15 @@ def test_json_keeps_the_order_of_members_and_is_merged_from_its_pieces() -> None
     assert decode_one(proto, "a string", cut) == "bytes that are not a google.protobuf.Struct"
 
 
+def test_json_of_a_broken_message_that_held_something_before_fails_the_row_and_ends_no_process() -> None:
+    proto = Proto().message("M", "google.protobuf.Value a = 1")
+    held = sized(3, b"abc") + tag(2, 1) + bytes.fromhex("44f41b59abfd4168")
+    assert (
+        decode_one(proto, "a string", sized(1, held + sized(3, b"\xff")))
+        == "bytes that are not a google.protobuf.Value"
+    )
+
+
 @pytest.mark.parametrize(
     ("digits", "text"), [(2.0, "2"), (-0.0, "0"), (3.5, "3.5"), (1e20, "1" + "0" * 20), (1e21, "1e+21")]
 )

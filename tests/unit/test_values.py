@@ -24,7 +24,7 @@ from settings_kit import minimal_settings
 from coordination.errors import ConfigError
 from sink.audit.decode.avro_values import avro_reader
 from sink.audit.decode.json_values import json_row
-from sink.audit.decode.protobuf_values import protobuf_row
+from sink.audit.decode.protobuf_values import protobuf_reader
 from sink.audit.decode.rules import Bad, Rules
 from sink.config import Settings
 from sink.config.record_formats import value_rules
@@ -188,7 +188,7 @@ def test_protobuf_becomes_what_the_page_says(
         rows = {BAD}
     assert rows == {fact.becomes}
     try:
-        audited = text_of(protobuf_row(value, descriptors, message, json.loads(struct.json()), auditors)["c"])
+        audited = text_of(protobuf_reader(descriptors, message, json.loads(struct.json()), auditors)(value)["c"])
     except Bad:
         audited = BAD
     assert audited == fact.becomes

@@ -15,7 +15,8 @@ from sink.audit.decode.avro_types import written_type
 from sink.audit.decode.avro_values import avro_reader
 from sink.audit.decode.json_values import json_row
 from sink.audit.decode.moments import EPOCH, in_utc
-from sink.audit.decode.protobuf_values import protobuf_row
+from sink.audit.decode.protobuf_types import MessageTypes
+from sink.audit.decode.protobuf_values import protobuf_reader
 from sink.audit.decode.rules import Bad
 from sink.audit.log_records import Headers
 
@@ -171,8 +172,9 @@ class RowMaker:
         except IndexError:
             raise Bad("no message at these indexes") from None
         if path is not None:
-            self._require_type(DeclaredType(name, message_fields(descriptors, name)))
-        return lambda value: protobuf_row(value, descriptors, name, spec.columns, spec.rules)
+            fields = [field.name for field in MessageTypes(descriptors).message(name).fields]
+            self._require_type(DeclaredType(name, fields))
+        return protobuf_reader(descriptors, name, spec.columns, spec.rules)
 
     def _require_type(self, found: DeclaredType) -> None:
         """Raises Bad for a type of records that does not land."""
@@ -187,12 +189,6 @@ class RowMaker:
         left_out = _unmatched(found.fields, sources, self._spec.rules.exact_case)
         if empty and (left_out or len(empty) == len(names)):
             raise Bad(f"{found.name} may be of another type than the table's")
-
-
-def message_fields(descriptors: bytes, name: str) -> Sequence[str]:
-    from sink.audit.decode.protobuf_types import message_type
-
-    return [field.name for field in message_type(descriptors, name)[0].DESCRIPTOR.fields]
 
 
 def _unmatched(names: Sequence[str], others: Sequence[str], exact_case: bool) -> list[str]:

@@ -1,6 +1,6 @@
 """Decodes Protobuf messages for the auditor, value by value. Raises Bad.
 
-The library also refuses broken bytes in fields that no column has, which the writer steps over.
+The library parses only the fields of columns, for what is in others is not looked at.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from sink.audit.decode.moments import (
     moment_of_text,
 )
 from sink.audit.decode.protobuf_types import (
+    MessageTypes,
+    Wanted,
     field_for,
     has_unknown_enum_value,
-    message_type,
     parsed,
     require_required_fields,
     symbol,
@@ -60,31 +61,37 @@ _LAST_SECOND = 253402300799
 _FIRST_SECOND = -62135596800
 
 
-def protobuf_row(
-    value: bytes | None, descriptors: bytes, message: str, columns: Mapping[str, Any], rules: Rules
-) -> dict[str, Any]:
-    """Returns the row of a value. `descriptors` is a FileDescriptorSet, `message` the full name of the value's message,
-    and `columns` a struct as Spark writes it in JSON."""
-    if value is None:
-        raise Bad("a tombstone")
-    made, entries = message_type(descriptors, message)
-    read = _Readers(rules, entries).of_message(made.DESCRIPTOR, columns, "")
-    row: dict[str, Any] = read(parsed(made, value))
+def protobuf_reader(
+    descriptors: bytes, message: str, columns: Mapping[str, Any], rules: Rules
+) -> Callable[[bytes | None], dict[str, Any]]:
+    """Returns a function from a value to its row. `descriptors` is a FileDescriptorSet, `message` the full name of the
+    value's message, and `columns` a struct as Spark writes it in JSON."""
+    types, wanted = MessageTypes(descriptors), Wanted()
+    read = _Readers(rules, types.entries).of_message(types.message(message), columns, "", wanted)
+    made = types.narrowed(message, wanted)
+
+    def row(value: bytes | None) -> dict[str, Any]:
+        if value is None:
+            raise Bad("a tombstone")
+        found: dict[str, Any] = read(parsed(made, value))
+        return found
+
     return row
 
 
 class _Readers:
-    """Makes what reads the values of fields into columns. Raises Bad for a column that cannot hold them."""
+    """Makes what reads the values of fields into columns, and notes the fields as wanted. Raises Bad for a column that
+    cannot hold them."""
 
     def __init__(self, rules: Rules, entries: frozenset[str]) -> None:
         self._rules, self._entries = rules, entries
 
-    def of_message(self, message: Descriptor, columns: Mapping[str, Any], path: str) -> Read:
+    def of_message(self, message: Descriptor, columns: Mapping[str, Any], path: str, wanted: Wanted) -> Read:
         reads: dict[str, Read] = {}
         for column in columns["fields"]:
             name = column["name"]
             inner = f"{path}.{name}" if path else name
-            read = self._placed(message, place(self._rules, inner, path), column["type"], inner)
+            read = self._placed(message, place(self._rules, inner, path), column["type"], inner, wanted)
             if read is None and not column["nullable"]:
                 raise Bad(f"{name} has no field, and is NOT NULL")
             read = read or (lambda _: None)
@@ -96,18 +103,19 @@ class _Readers:
 
         return row
 
-    def _placed(self, message: Descriptor, source: Sequence[str], kind: Any, path: str) -> Read | None:
+    def _placed(self, message: Descriptor, source: Sequence[str], kind: Any, path: str, wanted: Wanted) -> Read | None:
         """Returns what reads the field of a message at the path `source`; None if it has none."""
         outer, *deeper = source
         field = field_for(outer, message, self._rules.exact_case)
         if field is None:
             return None
+        inside = wanted.of(field.name)
         if not deeper:
-            return self._of_field(field, kind, path)
+            return self._of_field(field, kind, path, inside)
         inner = field.message_type
         if inner is None or field.is_repeated or inner.full_name in self._entries:
             raise Bad(f"{path}: {outer} has no fields")
-        read = self._placed(inner, deeper, kind, path)
+        read = self._placed(inner, deeper, kind, path, inside)
         name = field.name
 
         def within(found: Any) -> Any:
@@ -118,20 +126,20 @@ class _Readers:
 
         return within
 
-    def _of_field(self, field: FieldDescriptor, kind: Any, path: str) -> Read:
+    def _of_field(self, field: FieldDescriptor, kind: Any, path: str, wanted: Wanted) -> Read:
         """Returns what reads a field from its message."""
         shape = kind["type"] if isinstance(kind, Mapping) else ""
         if field.message_type is not None and field.message_type.full_name in self._entries:
             if shape != "map":
                 raise Bad(f"a map into {shape or kind}")
-            return self._map(field, kind["valueType"], path)
+            return self._map(field, kind["valueType"], path, wanted)
         if field.is_repeated:
             if shape != "array":
                 raise Bad(f"a repeated field into {shape or kind}")
-            read_element = self._value(field, kind["elementType"], path)
+            read_element = self._value(field, kind["elementType"], path, wanted)
             read_element = read_element if kind["containsNull"] else _not_null(path, read_element)
-            return lambda found: [read_element(element) for element in getattr(found, field.name)]
-        read = self._value(field, kind, path)
+            return lambda found: [read_element(_text_or(element, field)) for element in getattr(found, field.name)]
+        read = self._value(field, kind, path, wanted)
 
         def singular(found: Any) -> Any:
             if field.has_presence and not found.HasField(field.name) and not field.has_default_value:
@@ -140,10 +148,11 @@ class _Readers:
 
         return singular
 
-    def _map(self, field: FieldDescriptor, kind: Any, path: str) -> Read:
+    def _map(self, field: FieldDescriptor, kind: Any, path: str, wanted: Wanted) -> Read:
         entry: Any = field.message_type
         key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
-        read_value = self._value(value, kind, path)
+        wanted.of(key.name)
+        read_value = self._value(value, kind, path, wanted.of(value.name))
 
         def read(found: Any) -> dict[str, Any]:
             entries = {}
@@ -157,10 +166,10 @@ class _Readers:
 
         return read
 
-    def _value(self, field: FieldDescriptor, kind: Any, path: str) -> Read:
+    def _value(self, field: FieldDescriptor, kind: Any, path: str, wanted: Wanted) -> Read:
         """Returns what converts one value of a field."""
         if field.message_type is not None:
-            return self._nested(field.message_type, kind, path)
+            return self._nested(field.message_type, kind, path, wanted)
         if kind in ("timestamp", "date") and field.type != _Type.TYPE_ENUM:
             read = self._moment(field, kind, path)
             return limited(read, self._rules.infinity, kind)
@@ -197,14 +206,15 @@ class _Readers:
             raise Bad(f"a field of type {field.type} into {kind}")
         return Decimal
 
-    def _nested(self, message: Descriptor, kind: Any, path: str) -> Read:
+    def _nested(self, message: Descriptor, kind: Any, path: str, wanted: Wanted) -> Read:
         if isinstance(kind, Mapping):
             if kind["type"] != "struct":
                 raise Bad(f"a message into {kind['type']}")
-            return self.of_message(message, kind, path)
+            return self.of_message(message, kind, path, wanted)
+        wanted.is_whole = True
         if message.full_name in _WRAPPERS:
             value = message.fields_by_name["value"]
-            read = self._value(value, kind, path)
+            read = self._value(value, kind, path, wanted)
             return lambda found: read(_attribute(found, value))
         special = _SPECIAL.get((message.full_name, "decimal" if decimal_type(kind) else kind))
         if special is None:
@@ -223,10 +233,14 @@ def _not_null(name: str, read: Read) -> Read:
 
 
 def _attribute(found: Any, field: FieldDescriptor) -> Any:
-    try:
-        return getattr(found, field.name)
-    except UnicodeDecodeError:
-        raise Bad(f"{field.name} is not UTF-8") from None
+    return _text_or(getattr(found, field.name), field)
+
+
+def _text_or(value: Any, field: FieldDescriptor) -> Any:
+    if field.type == _Type.TYPE_STRING and isinstance(value, bytes):
+        # The library does not look into texts of proto2.
+        raise Bad(f"{field.name} is not UTF-8")
+    return value
 
 
 def _in_range(number: int, bits: int) -> int:

@@ -44,6 +44,8 @@ def json_texts(name: str, cursors: Cursors, occurrences: Occurrences, owners: Ro
         try:
             messages[owner].MergeFromString(cursors.data[start : start + length].tobytes())
         except DecodeError:
+            # The library leaves a message behind that ends the process when it is read.
+            messages[owner] = make()
             cursors.fail(np.array([row]), f"bytes that are not a {name}")
     texts = [""] * count
     for owner, message in enumerate(messages):
