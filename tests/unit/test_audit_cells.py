@@ -15,8 +15,9 @@ import pytest
 from sink.audit.checkpoints import LogPartition
 from sink.audit.content.cells import OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import DELETES, KEY, PATH, ExpectedForm, column
+from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column
 from sink.audit.content.places import Places
+from sink.audit.content.records import UNKNOWN_SCHEMA
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 
 SOURCE = LogPartition("orders", 0)
@@ -24,6 +25,7 @@ COMMITS = {"20260101000000000": 0, "20260102000000000": 1}
 OTHERS, UNKNOWN = "20260103000000000", "20260104000000000"
 ENTRIES = pa.map_(pa.string(), pa.int64())
 Row = Mapping[str, Any]
+NOTHING: Mapping[int, str] = {}
 
 
 def compared(
@@ -35,9 +37,10 @@ def compared(
     has_meta: bool = True,
     is_suffix: bool = True,
     left_out: Collection[int] = (),
+    bad: Mapping[int, str] = NOTHING,
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
     """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown), `key` and
-    `deletes`. The commits `left_out` are not compared."""
+    `deletes`. The commits `left_out` are not compared. `bad` are the reasons of bad records by offset."""
     target = ExpectedForm(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
     coordinates = Coordinates({SOURCE: 0}, COMMITS | {OTHERS: OTHER_WRITERS}, {0: 0, 1: 1})
     table = TableRows(directory, target, coordinates, has_meta)
@@ -69,6 +72,9 @@ def compared(
     }
     arrays = [column(columns[field.name], field.type) for field in target.schema]
     pq.write_table(pa.table(arrays, target.schema), expected / "rows-0.parquet")
+    coordinate = pa.array([0] * len(bad), pa.int32())
+    refused = [coordinate, pa.array([*bad], pa.int64()), coordinate, pa.array([*bad.values()], pa.string())]
+    pq.write_table(pa.table(refused, BAD_SCHEMA), expected / "bad-0.parquet")
     findings = AuditFindings()
     comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings, is_suffix=is_suffix)
     pairs = {(0, commit) for commit in left_out}
@@ -124,6 +130,18 @@ def test_values_that_differ_are_found(kind: pa.DataType, one: Any, other: Any, t
 def test_values_that_are_one_are_no_finding(kind: pa.DataType, one: Any, other: Any, tmp_path: Path) -> None:
     count, findings = compared(tmp_path, kind, [{"c": one}], [{"c": other}])
     assert (count.compared, count.different, findings) == (1, 0, [])
+
+
+@pytest.mark.parametrize("ordering", [None, Ordering((), False)], ids=["each record a row", "changes"])
+def test_a_row_whose_schema_no_checkpoint_names_is_not_compared_and_blamed_for_nothing(
+    ordering: Ordering | None, tmp_path: Path
+) -> None:
+    landed = [{"offset": 1, "c": 1, "key": "a"}, {"offset": 2, "c": 2, "key": "b"}]
+    wanted = [landed[0], {"offset": 0, "c": 0, "key": "b"}] if ordering else landed[:1]
+    bad = {2: UNKNOWN_SCHEMA, 3: UNKNOWN_SCHEMA, 4: "no JSON"}
+    count, findings = compared(tmp_path, pa.int64(), landed, wanted, ordering, bad=bad)
+    assert (findings, count.compared, count.not_compared) == ([], 1, {UNKNOWN_SCHEMA: 1})
+    assert not count.complete
 
 
 def test_the_last_change_of_a_key_counts_by_ordering_commit_and_offset(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from sink.audit.checkpoints import LogPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column, has_map
 from sink.audit.content.fold import fold, number_commits
+from sink.audit.content.records import UNKNOWN_SCHEMA
 from sink.audit.content.repairs import Again, as_before
 from sink.audit.report import COUNTED_REPAIRS, LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
@@ -200,6 +201,7 @@ class Comparison:
         columns = "*" if self.has_meta else f"* REPLACE ({NO_COMMIT} AS _sink_commit)"
         for view, origin in (("wanted", f"changes {counted}"), ("known", "changes"), ("bad", "refused")):
             self.connection.execute(f"CREATE VIEW {view} AS SELECT {columns} FROM {origin}")
+        self.connection.execute(f"CREATE VIEW undecoded AS FROM bad WHERE reason = '{UNKNOWN_SCHEMA}'")
         nested = [_quoted(field.name) for field in self.target.columns if field.type.num_fields]
         flat = [part for name in self.compared if _quoted(name) not in nested for part in self._parts(name)]
         # To DuckDB a list that is null, an empty one and one of a null have one hash.
@@ -250,7 +252,7 @@ class Comparison:
         return total
 
     def _bad_that_landed(self) -> None:
-        joined = f"FROM landed l JOIN bad b USING ({COORDINATES})"
+        joined = f"FROM landed l JOIN bad b USING ({COORDINATES}) ANTI JOIN undecoded USING ({COORDINATES})"
         self._counts["bad records that landed"] = self._one(f"SELECT count(*) {joined}")
         for place, file, reason in self._places(f"b.reason {joined}"):
             self.findings.add(
@@ -263,7 +265,8 @@ class Comparison:
         self.connection.execute(
             f"""
             CREATE TEMP TABLE unpaired AS SELECT {self._unpaired_columns()} FROM landed
-            ANTI JOIN paired USING ({COORDINATES}) ANTI JOIN bad USING ({COORDINATES});
+            ANTI JOIN paired USING ({COORDINATES})
+            ANTI JOIN (FROM bad ANTI JOIN undecoded USING ({COORDINATES})) USING ({COORDINATES});
             CREATE TEMP TABLE stale AS FROM unpaired SEMI JOIN known USING ({COORDINATES});
             CREATE TEMP TABLE without_record AS FROM unpaired ANTI JOIN known USING ({COORDINATES})
             """
@@ -280,18 +283,21 @@ class Comparison:
         spans = [{"number": number, "low": low, "high": high} for number, (low, high) in unread.spans.items()]
         schema = pa.schema([(name, pa.int64()) for name in ("number", "low", "high")])
         self.connection.register("spans", pa.Table.from_pylist(spans, schema))
-        query = """
-            SELECT _sink_source, _sink_commit, coalesce(_sink_offset >= low AND _sink_offset < high, false), count(*)
+        query = f"""
+            SELECT _sink_source, _sink_commit, coalesce(_sink_offset >= low AND _sink_offset < high, false),
+                ({COORDINATES}) IN (SELECT ({COORDINATES}) FROM undecoded), count(*)
             FROM without_record LEFT JOIN spans ON number = _sink_source GROUP BY ALL
         """
         reasons: Counter[str] = Counter()
-        for source, commit, is_in_log, rows in self.connection.execute(query).fetchall():
+        for source, commit, is_in_log, is_undecoded, rows in self.connection.execute(query).fetchall():
             if commit == OTHER_WRITERS:
                 reasons["rows of other writers"] += rows
             elif source is None or commit is None:
                 reasons["rows of no commit or partition of the sink"] += rows
             elif (source, commit) in unread.left_out:
                 reasons[LEFT_OUT] += rows
+            elif is_undecoded:
+                reasons[UNKNOWN_SCHEMA] += rows
             elif source in unread.spans and not is_in_log:
                 reasons["expired from the log"] += rows
             else:

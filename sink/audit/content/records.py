@@ -21,6 +21,9 @@ from sink.audit.decode.rules import Bad
 from sink.audit.log_records import Headers
 
 WIRE = "-confluent"
+UNKNOWN_SCHEMA = "no checkpoint has the id of their schema"
+"""The reason of a record whose schema nothing says. The sink took it for bad, unless the table has its row: then that
+cannot be compared."""
 _MOST_READERS = 1_000
 _EPOCH = in_utc(EPOCH)
 _DELETED = "_hoodie_is_deleted"
@@ -143,7 +146,7 @@ class RowMaker:
             return name
         name = spec.schemas.ids.get(schema_id)
         if name is None:
-            raise Bad("no schema that decoded anything")
+            raise Bad(UNKNOWN_SCHEMA)
         return name
 
     def avro_texts(self, schema_id: str, of_file: bool = False) -> list[str]:
