@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -38,9 +40,11 @@ def compared(
     is_suffix: bool = True,
     left_out: Collection[int] = (),
     bad: Mapping[int, str] = NOTHING,
+    floats: Collection[int] = (),
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
     """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown), `key` and
-    `deletes`. The commits `left_out` are not compared. `bad` are the reasons of bad records by offset."""
+    `deletes`. The commits `left_out` are not compared. `bad` are the reasons of bad records by offset. In the
+    commits `floats` the column was a FLOAT."""
     target = ExpectedForm(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
     coordinates = Coordinates({SOURCE: 0}, COMMITS | {OTHERS: OTHER_WRITERS}, {0: 0, 1: 1})
     table = TableRows(directory, target, coordinates, has_meta)
@@ -76,7 +80,10 @@ def compared(
     refused = [coordinate, pa.array([*bad], pa.int64()), coordinate, pa.array([*bad.values()], pa.string())]
     pq.write_table(pa.table(refused, BAD_SCHEMA), expected / "bad-0.parquet")
     findings = AuditFindings()
-    comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings, is_suffix=is_suffix)
+    widened = {"c": floats} if floats else {}
+    comparison = Comparison(
+        directory, target, table, expected, coordinates, has_meta, findings, is_suffix=is_suffix, floats=widened
+    )
     pairs = {(0, commit) for commit in left_out}
     count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason", pairs))
     return count, [(finding.kind, finding.sentence) for finding in findings.all()]
@@ -130,6 +137,47 @@ def test_values_that_differ_are_found(kind: pa.DataType, one: Any, other: Any, t
 def test_values_that_are_one_are_no_finding(kind: pa.DataType, one: Any, other: Any, tmp_path: Path) -> None:
     count, findings = compared(tmp_path, kind, [{"c": one}], [{"c": other}])
     assert (count.compared, count.different, findings) == (1, 0, [])
+
+
+FLOATS = [0.1, 1 / 3, 0.5, -0.0, 1e-45, 1.17549435e-38, 16777216.0, 3.4028235e38, float("inf"), float("nan")]
+
+
+def of_32_bits(number: float) -> float:
+    (near,) = struct.unpack("<f", struct.pack("<f", number))
+    return float(near)
+
+
+@pytest.mark.parametrize("number", FLOATS)
+def test_a_float_that_became_a_double_may_have_its_decimal_digits_or_its_binary_ones(
+    number: float, tmp_path: Path
+) -> None:
+    wanted = of_32_bits(number)
+    for place, found in enumerate((wanted, float(f"{wanted:.9g}"), float(str(np.float32(wanted))))):
+        directory = tmp_path / str(place)
+        directory.mkdir()
+        count, findings = compared(directory, pa.float64(), [{"c": found}], [{"c": wanted}], floats=[0])
+        assert (count.compared, count.different, findings) == (1, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "commit"),
+    [
+        (0.1, of_32_bits(0.1), 1),
+        (0.1000000012345, of_32_bits(0.1), 0),
+        (0.2, of_32_bits(0.1), 0),
+        (1e-300, 0.0, 0),
+        (1e300, None, 0),
+        (0.0, -0.0, 0),
+        (None, 0.0, 0),
+    ],
+)
+def test_another_number_than_the_float_or_one_of_a_later_commit_is_found(
+    found: float | None, wanted: float | None, commit: int, tmp_path: Path
+) -> None:
+    landed, expected = ([{"c": number, "commit": commit}] for number in (found, wanted))
+    count, findings = compared(tmp_path, pa.float64(), landed, expected, floats=[0])
+    assert count.different == 1
+    assert [kind for kind, _ in findings] == [FindingKind.CELL]
 
 
 @pytest.mark.parametrize("ordering", [None, Ordering((), False)], ids=["each record a row", "changes"])

@@ -22,6 +22,7 @@ from sink.audit.content.specification import (
     check_specifications,
     specification_of,
 )
+from sink.audit.content.widening import widened
 from sink.audit.log_records import RecordColumns
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.timeline import Commit
@@ -103,3 +104,12 @@ def test_a_record_on_which_the_auditor_fails_is_counted_and_stops_no_audit(
     monkeypatch.setattr(records, "json_row", fail)
     refused = write_chunk(tmp_path, 0, Chunk(3, chunk))
     assert refused == (3, "the auditor cannot decode the record of offset 7 (ZeroDivisionError: a defect)")
+
+
+def test_a_column_of_doubles_is_widened_in_the_commits_that_had_floats(tmp_path: Path) -> None:
+    fields = '{"name": "real", "type": ["null", "float"]}, {"name": "small", "type": "float"}'
+    schema = COLUMNS.replace("]}]}", f"]}}, {fields}]}}")
+    old = specification_of('{"value.format": "json"}', schema, {}, files(tmp_path))
+    new = specification_of('{"value.format": "json"}', schema.replace("float", "double"), {}, files(tmp_path))
+    columns = pa.schema([("id", pa.int64()), ("real", pa.float64()), ("small", pa.float32())])
+    assert widened(columns, {0: old, 1: new, 2: "a reason", 3: old}) == {"real": [0, 3]}

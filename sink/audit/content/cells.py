@@ -26,6 +26,7 @@ from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Expected
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.records import UNKNOWN_SCHEMA
 from sink.audit.content.repairs import Again, as_before
+from sink.audit.content.widening import as_float
 from sink.audit.report import COUNTED_REPAIRS, LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
 
@@ -154,6 +155,8 @@ class Comparison:
     findings: AuditFindings
     removed: int = 0
     is_suffix: bool = True
+    floats: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """The commits in which a column of DOUBLEs was one of FLOATs."""
     _counts: Counter[str] = field(default_factory=Counter)
 
     def run(self, unread: Unread) -> ContentCount:
@@ -217,6 +220,8 @@ class Comparison:
     def _parts(self, name: str, side: str = "") -> list[str]:
         """Returns the expressions whose values are those of a column: -0.0 equals 0.0."""
         cell = f"{side}{_quoted(name)}"
+        if commits := self.floats.get(name):
+            cell = as_float(cell, f"{side}_sink_commit", commits)
         is_float = name in self.target.columns.names and pa.types.is_floating(self.target.columns.field(name).type)
         return [cell, f"({cell} = 0 AND signbit({cell}))"] if is_float else [cell]
 

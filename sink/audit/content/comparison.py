@@ -16,12 +16,13 @@ from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
 from sink.audit.compare import LogCheck
 from sink.audit.content.bad_rows import Decoded, ErrorsTableRows
-from sink.audit.content.cells import META_COLUMNS, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.cells import META_COLUMNS, NO_COMMIT, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedForm, ExpectedRows, Range
 from sink.audit.content.places import Places
 from sink.audit.content.repairs import repaired
 from sink.audit.content.specification import NotComparable, Specification, specification_of
+from sink.audit.content.widening import widened
 from sink.audit.coverage import Coverage
 from sink.audit.failures import CannotAudit
 from sink.audit.log import Cleanup
@@ -76,7 +77,11 @@ class ContentAudit:
         self._left_out = {(sources[source], number) for source, number in found.left_out}
         self._specification_of, self._ranges = found.specification_of, found.by_source
         self.bad_rows = ErrorsTableRows(sink, ranges, topic_ids, self._coordinates)
-        self._expected = ExpectedRows(scratch, self._target, sources, found.by_source, specifications.read(files))
+        read = specifications.read(files)
+        floats = widened(self._target.columns, {number: read[spec] for number, spec in found.specification_of.items()})
+        # Rows that do not name their commits are of any.
+        self._floats = floats if self._has_meta else {name: [NO_COMMIT] for name in floats}
+        self._expected = ExpectedRows(scratch, self._target, sources, found.by_source, read)
         self._rows = TableRows(scratch, self._target, self._coordinates, self._has_meta)
 
     def _require_commits(self, base_path: str) -> None:
@@ -122,6 +127,7 @@ class ContentAudit:
             findings,
             removed,
             self._coverage.is_suffix,
+            self._floats,
         )
         return replace(comparison.run(unread), errors_not_compared=errors_not_compared)
 

@@ -86,6 +86,11 @@ class Specification:
     """The columns that come from the record, not from its value."""
     time: TimePartition | None
 
+    @property
+    def floats(self) -> frozenset[str]:
+        """The columns that are FLOATs."""
+        return frozenset(column["name"] for column in self.columns["fields"] if column["type"] == "float")
+
     def setting(self, name: str, default: Any) -> Any:
         return self.settings.get(name, default)
 

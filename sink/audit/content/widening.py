@@ -1,0 +1,30 @@
+"""FLOAT columns that became DOUBLEs, whose older rows may have either of two numbers.
+
+Hudi widens a FLOAT by its decimal digits when it writes a file again, and so does Spark when it reads one. hudi-rs
+takes the binary digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+
+from sink.audit.content.specification import Specification
+
+
+def widened(columns: pa.Schema, specifications: Mapping[int, Specification | str]) -> dict[str, list[int]]:
+    """Returns the commits in which a column of DOUBLEs was one of FLOATs. `specifications` are by commit."""
+    read = {number: spec.floats for number, spec in specifications.items() if isinstance(spec, Specification)}
+    doubles = (field.name for field in columns if pa.types.is_float64(field.type))
+    found = {name: [number for number, floats in read.items() if name in floats] for name in doubles}
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+def as_float(cell: str, commit: str, commits: Collection[int]) -> str:
+    """Returns the expression for a cell in which the DOUBLE of a FLOAT's decimal digits is the FLOAT. `commit` is the
+    expression for the number of its commit."""
+    is_float = f"{commit} IN ({', '.join(map(str, commits))})"
+    # Nine digits tell every two FLOATs apart.
+    is_decimal = f"{cell} = CAST(printf('%.8e', {cell}) AS DOUBLE) AND (TRY_CAST({cell} AS FLOAT) <> 0 OR {cell} = 0)"
+    return f"CASE WHEN {is_float} AND {is_decimal} THEN CAST(TRY_CAST({cell} AS FLOAT) AS DOUBLE) ELSE {cell} END"
