@@ -139,6 +139,17 @@ def test_values_that_are_one_are_no_finding(kind: pa.DataType, one: Any, other: 
     assert (count.compared, count.different, findings) == (1, 0, [])
 
 
+@pytest.mark.parametrize("commits", [(0, 0), (0, 1)], ids=["of one commit", "of two"])
+def test_texts_that_order_changes_are_compared_by_code_point_as_hudi_compares_them(
+    commits: Sequence[int], tmp_path: Path
+) -> None:
+    # In UTF-16 the second text is the smaller one.
+    texts = "\uff5e", "\U0001f600"
+    wanted = [{"c": text, "offset": at, "commit": commits[at]} for at, text in enumerate(texts)]
+    count, findings = compared(tmp_path, pa.string(), wanted[1:], wanted, Ordering(("c",), False))
+    assert (findings, count.compared, count.different) == ([], 1, 0)
+
+
 FLOATS = [0.1, 1 / 3, 0.5, -0.0, 1e-45, 1.17549435e-38, 16777216.0, 3.4028235e38, float("inf"), float("nan")]
 
 
