@@ -42,7 +42,7 @@ from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.errors import add_errors, errors_of
 from sink.audit.failures import CannotAudit, TryAgain
 from sink.audit.files import check_storage, check_uncommitted, check_view, named_files
-from sink.audit.keys import RECORD_KEY, check_keys
+from sink.audit.keys import HUDIS, check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.progress import Progress, silent
 from sink.audit.readers import ReaderComparison
@@ -319,7 +319,7 @@ class _Comparison:
             self.findings.extend(check_view(commit_files, shown))
         if changed:
             own = PROVENANCE if provenance_of(state.table) else ()
-            streams = self._told("files", list(slices.streams((RECORD_KEY, *own))))
+            streams = self._told("files", list(slices.streams((*HUDIS, *own))))
             commits, findings = state.timeline.commits, self.findings
             rows = check_keys(streams, storage.broken, commits, self.scratch, findings, self.asked.global_keys)
             return _FilesRead(rows, 0, ())

@@ -36,8 +36,8 @@ _MANIFEST = re.compile(r"manifest_(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A write stat: `writes` counts all rows of the file, `inserts` and `deletes` the changes. `merged` counts the log
-    files that a compaction has merged into it; None where it does not say."""
+    """A write stat: `writes` counts all rows of the file, `inserts`, `updates` and `deletes` the changes. `merged`
+    counts the log files that a compaction has merged into it; None where it does not say."""
 
     file_id: str
     path: str
@@ -47,6 +47,7 @@ class WrittenFile:
     deletes: int
     size: int
     merged: int | None = None
+    updates: int = 0
 
     @property
     def is_log(self) -> bool:
@@ -114,6 +115,11 @@ class Commit:
     @property
     def inserted(self) -> int:
         return sum(file.inserts for file in self.files)
+
+    @property
+    def written(self) -> int:
+        """How many rows it inserted or changed: so many can name it."""
+        return 0 if self.operation in MOVING_OPERATIONS else sum(file.inserts + file.updates for file in self.files)
 
     @property
     def deleted(self) -> int:
@@ -246,6 +252,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
             deletes=stat["numDeletes"] or 0,
             size=stat["fileSizeInBytes"] or 0,
             merged=stat.get("totalLogFilesCompacted"),
+            updates=stat.get("numUpdateWrites") or 0,
         )
         for partition_path, stats in (metadata.get("partitionToWriteStats") or {}).items()
         for stat in stats

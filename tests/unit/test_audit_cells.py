@@ -15,16 +15,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from sink.audit.checkpoints import LogPartition
-from sink.audit.content.cells import OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.cells import Comparison, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column
+from sink.audit.content.owners import OTHER_WRITERS, Coordinates, OwnedRange
 from sink.audit.content.places import Places
 from sink.audit.content.records import UNKNOWN_SCHEMA
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 
 SOURCE = LogPartition("orders", 0)
 COMMITS = {"20260101000000000": 0, "20260102000000000": 1}
-OTHERS, UNKNOWN = "20260103000000000", "20260104000000000"
+OTHERS, UNKNOWN, MOVED = "20260103000000000", "20260104000000000", "20260105000000000"
+OTHERS_WROTE = 1
+"""Rows that the other writer has changed."""
+EXPIRED, ELSEWHERE = -1, 20
+"""An offset that the log has no longer, and one that no commit has landed."""
 ENTRIES = pa.map_(pa.string(), pa.int64())
 Row = Mapping[str, Any]
 NOTHING: Mapping[int, str] = {}
@@ -42,13 +47,16 @@ def compared(
     bad: Mapping[int, str] = NOTHING,
     floats: Collection[int] = (),
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
-    """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown), `key` and
-    `deletes`. The commits `left_out` are not compared. `bad` are the reasons of bad records by offset. In the
-    commits `floats` the column was a FLOAT."""
+    """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown, 4 has
+    moved rows), `key` and `deletes`. The commits `left_out` are not compared. `bad` are the reasons of bad records by
+    offset. In the commits `floats` the column was a FLOAT. The log begins at offset 0."""
     target = ExpectedForm(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
-    coordinates = Coordinates({SOURCE: 0}, COMMITS | {OTHERS: OTHER_WRITERS}, {0: 0, 1: 1})
+    commits = COMMITS | {OTHERS: OTHER_WRITERS, MOVED: OTHER_WRITERS - 1}
+    owned = [OwnedRange(SOURCE, number, EXPIRED, 10) for number in COMMITS.values()]
+    most = {OTHER_WRITERS: OTHERS_WROTE}
+    coordinates = Coordinates({SOURCE: 0}, commits, {0: 0, 1: 1}, owned=owned, most=most)
     table = TableRows(directory, target, coordinates, has_meta)
-    instants = [*COMMITS, OTHERS, UNKNOWN]
+    instants = [*COMMITS, OTHERS, UNKNOWN, MOVED]
     rows = pa.table(
         {
             "_hoodie_commit_time": [instants[row.get("commit", 0)] for row in landed],
@@ -85,7 +93,7 @@ def compared(
         directory, target, table, expected, coordinates, has_meta, findings, is_suffix=is_suffix, floats=widened
     )
     pairs = {(0, commit) for commit in left_out}
-    count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason", pairs))
+    count = comparison.run(Unread({0: 0}, lambda _source, _commit: "for a reason", pairs))
     return count, [(finding.kind, finding.sentence) for finding in findings.all()]
 
 
@@ -226,10 +234,6 @@ def test_the_row_of_a_record_that_does_not_count_is_named(tmp_path: Path) -> Non
     assert "orders-0 offset 0 is the row of key 'k'" in findings[1][1]
 
 
-EXPIRED = 20
-"""An offset that the log has no longer."""
-
-
 @pytest.mark.parametrize("fields", [(), ("c",)])
 @pytest.mark.parametrize("deletes", [False, True])
 def test_a_change_that_took_no_effect_is_found_though_the_rows_own_record_has_expired(
@@ -260,14 +264,45 @@ def test_a_row_that_another_writer_changed_is_counted_as_its_own(ordering: Order
     assert (count.not_compared, count.complete, findings) == ({"rows of other writers": 1}, True, [])
 
 
-def test_a_row_of_a_commit_that_nobody_made_is_absent_and_not_compared(tmp_path: Path) -> None:
-    count, findings = compared(tmp_path, pa.int64(), [{"c": 5, "commit": 3}], [{"c": 5}])
-    assert [kind for kind, _ in findings] == [FindingKind.ABSENT]
-    assert not count.complete
+LIES = {
+    "an offset behind all that landed": {"offset": ELSEWHERE},
+    "an offset before all that landed": {"offset": EXPIRED - 1},
+    "no offset": {"offset": None},
+    "a commit that nobody made": {"commit": 3},
+    "a commit that moved rows": {"commit": 4},
+}
+
+
+@pytest.mark.parametrize("ordering", [None, Ordering((), is_global=True), Ordering(("c",), is_global=True)])
+@pytest.mark.parametrize("lie", LIES)
+def test_a_row_that_the_commit_it_names_has_not_written_is_found_and_excuses_no_absence(
+    lie: str, ordering: Ordering | None, tmp_path: Path
+) -> None:
+    count, findings = compared(tmp_path, pa.int64(), [{"c": 6, **LIES[lie]}], [{"c": 5}], ordering)
+    assert [kind for kind, _ in findings] == [FindingKind.OUTSIDE, FindingKind.ABSENT]
+    assert (count.counts, count.not_compared) == ({"rows that their commits have not written": 1}, {})
+
+
+def test_more_rows_of_another_writer_than_it_has_changed_are_found(tmp_path: Path) -> None:
+    landed: list[Row] = [{"offset": 0, "c": 6, "commit": 2}, {"offset": 1, "c": 6, "commit": 2}]
+    count, findings = compared(tmp_path, pa.int64(), landed, [{"offset": 0, "c": 5}, {"offset": 1, "c": 5}])
+    assert [kind for kind, _ in findings] == [FindingKind.OUTSIDE] * 2 + [FindingKind.ABSENT] * 2
+    assert f"commit {OTHERS} of its row has not written it: it inserted or changed 1 rows, and 2 name it" in findings[0][1]
+    assert count.not_compared == {}
+
+
+def test_without_hudis_columns_so_many_rows_are_of_others_as_they_have_written(tmp_path: Path) -> None:
+    for number, kinds in ((1, []), (2, [FindingKind.OUTSIDE] * 2)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        landed: list[Row] = [{"offset": None, "c": 6}] * number
+        count, findings = compared(directory, pa.int64(), landed, [], has_meta=False)
+        assert [kind for kind, _ in findings] == kinds
+        assert count.not_compared == ({} if kinds else {"rows of other writers": 1})
 
 
 def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
-    landed = [{"offset": 0, "c": 5}, {"offset": 20, "c": 5}]
+    landed = [{"offset": 0, "c": 5}, {"offset": EXPIRED, "c": 5}]
     count, findings = compared(tmp_path, pa.int64(), landed, [])
     assert count.not_compared == {"for a reason": 1, "expired from the log": 1}
     assert not count.complete

@@ -25,8 +25,9 @@ from xxhash import xxh64_intdigest
 
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
-from sink.audit.content.cells import COORDINATES, Coordinates, Unread
+from sink.audit.content.cells import COORDINATES, Unread
 from sink.audit.content.expected import BAD_SCHEMA, PLACED, Range
+from sink.audit.content.owners import Coordinates
 from sink.audit.errors import NEEDED, BadSlices
 from sink.audit.log_records import LogRecords
 from sink.audit.report import LEFT_OUT, AuditFindings, FindingKind
@@ -171,7 +172,7 @@ class _Judging:
             return _reason(self.source, commit, self.unread)
         if is_read:
             return self.decoded.refusals.get(found.specification)
-        if self.source in self.unread.spans and offset < self.unread.spans[self.source][0]:
+        if offset < self.unread.firsts.get(self.source, 0):
             return "expired from the log"
         return self.unread.reason(self.source, commit)
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sink.audit.checkpoints import LogPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column, has_map
 from sink.audit.content.fold import fold, number_commits
+from sink.audit.content.owners import NO_COMMIT, OTHER_WRITERS, Coordinates, part
 from sink.audit.content.records import UNKNOWN_SCHEMA
 from sink.audit.content.repairs import Again, as_before
 from sink.audit.content.widening import as_float
@@ -33,27 +33,10 @@ from sink.audit.rows import MEMORY, PROVENANCE, Stream
 COMMIT_TIME = "_hoodie_commit_time"
 META = {KEY: "_hoodie_record_key", PATH: "_hoodie_partition_path"}
 META_COLUMNS = (COMMIT_TIME, *META.values())
-NO_COMMIT, OTHER_WRITERS = -1, -2
-"""In the place of a commit's number: where Hudi's own columns are missing, and for commits of other writers."""
 COORDINATES = "_sink_source, _sink_offset, _sink_commit"
 _SHOWN = 20
 _SHOWN_OF_A_COLUMN = 3
 _LONGEST = 80
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """Numbers of partitions, and of commits by their instants: those of the sink, and `OTHER_WRITERS`. `positions` has
-    the order of the sink's, by number."""
-
-    sources: Mapping[LogPartition, int]
-    commits: Mapping[str, int]
-    positions: Mapping[int, int]
-    again: Again = field(default_factory=dict)
-    """Offsets that repairs have landed again, by their instants."""
-
-    def source(self, number: int) -> LogPartition | None:
-        return next((source for source, other in self.sources.items() if other == number), None)
 
 
 class TableRows:
@@ -132,11 +115,11 @@ class TableRows:
 
 @dataclass(frozen=True)
 class Unread:
-    """Why rows have no record to be compared with. `spans`: offsets of each partition that the log still has, by
-    number; `reason`: why the record of a row of a partition and commit is not there; `left_out`: partitions and commits
-    that are not compared."""
+    """Why rows have no record to be compared with. `firsts`: the first offset of each partition that the log still
+    has, by number; `reason`: why the record of a row of a partition and commit is not there; `left_out`: partitions and
+    commits that are not compared."""
 
-    spans: Mapping[int, tuple[int, int]]
+    firsts: Mapping[int, int]
     reason: Callable[[int, int], str]
     left_out: Collection[tuple[int, int]] = ()
 
@@ -273,9 +256,10 @@ class Comparison:
             ANTI JOIN paired USING ({COORDINATES})
             ANTI JOIN (FROM bad ANTI JOIN undecoded USING ({COORDINATES})) USING ({COORDINATES});
             CREATE TEMP TABLE stale AS FROM unpaired SEMI JOIN known USING ({COORDINATES});
-            CREATE TEMP TABLE without_record AS FROM unpaired ANTI JOIN known USING ({COORDINATES})
+            CREATE TEMP TABLE recordless AS FROM unpaired ANTI JOIN known USING ({COORDINATES})
             """
         )
+        self._note_outside(part(self.connection, self.coordinates, self.has_meta))
         if self.target.ordering is not None:
             self._find_replaced(self.target.ordering)
         self._counts["rows of other records"] = self._one("SELECT count(*) FROM stale")
@@ -285,30 +269,39 @@ class Comparison:
                 FindingKind.STALE,
                 f"{place} is the row of key {_shown(key)} in the table, and another record counts ({file})",
             )
-        spans = [{"number": number, "low": low, "high": high} for number, (low, high) in unread.spans.items()]
-        schema = pa.schema([(name, pa.int64()) for name in ("number", "low", "high")])
-        self.connection.register("spans", pa.Table.from_pylist(spans, schema))
+        firsts = {"number": pa.array(unread.firsts, pa.int64()), "low": pa.array(unread.firsts.values(), pa.int64())}
+        self.connection.register("firsts", pa.table(firsts))
         query = f"""
-            SELECT _sink_source, _sink_commit, coalesce(_sink_offset >= low AND _sink_offset < high, false),
+            SELECT _sink_source, _sink_commit, coalesce(_sink_offset < low, false),
                 ({COORDINATES}) IN (SELECT ({COORDINATES}) FROM undecoded), count(*)
-            FROM without_record LEFT JOIN spans ON number = _sink_source GROUP BY ALL
+            FROM without_record LEFT JOIN firsts ON number = _sink_source GROUP BY ALL
         """
         reasons: Counter[str] = Counter()
-        for source, commit, is_in_log, is_undecoded, rows in self.connection.execute(query).fetchall():
-            if commit == OTHER_WRITERS:
+        for source, commit, is_expired, is_undecoded, rows in self.connection.execute(query).fetchall():
+            if commit <= OTHER_WRITERS:
                 reasons["rows of other writers"] += rows
-            elif source is None or commit is None:
-                reasons["rows of no commit or partition of the sink"] += rows
             elif (source, commit) in unread.left_out:
                 reasons[LEFT_OUT] += rows
             elif is_undecoded:
                 reasons[UNKNOWN_SCHEMA] += rows
-            elif source in unread.spans and not is_in_log:
+            elif is_expired:
                 reasons["expired from the log"] += rows
             else:
                 reasons[unread.reason(source, commit)] += rows
-        self.connection.unregister("spans")
+        self.connection.unregister("firsts")
         return dict(reasons)
+
+    def _note_outside(self, written: Mapping[int, str]) -> None:
+        """Reports rows that the commit which they name cannot have written. `written` says of other writers' commits
+        what they have."""
+        self._counts["rows that their commits have not written"] = self._one("SELECT count(*) FROM outside")
+        for place, file, commit in self._places("l._sink_commit FROM outside l"):
+            instant = self.coordinates.instant(commit)
+            reason = (
+                "no commit has written it" if instant is None else f"commit {instant} of its row has not written it"
+            )
+            more = f": {written[commit]}" if commit in written else ""
+            self.findings.add(FindingKind.OUTSIDE, f"{place} is in the table, and {reason}{more} ({file})")
 
     def _unpaired_columns(self) -> str:
         return f"{COORDINATES}, {self._row_of_key()}, _sink_file"
@@ -348,7 +341,7 @@ class Comparison:
         """Reports rows that the log asks for and the table does not have. Call it after `_without_record`."""
         if self.target.ordering is None:
             # Another writer has changed the row.
-            others = f"(FROM without_record WHERE _sink_commit = {OTHER_WRITERS}) USING (_sink_source, _sink_offset)"
+            others = f"(FROM without_record WHERE _sink_commit <= {OTHER_WRITERS}) USING (_sink_source, _sink_offset)"
         else:
             # Another writer has, or a record that is gone from the log has greater ordering values.
             others = f"without_record USING (_sink_place, {KEY})"
@@ -381,7 +374,11 @@ class Comparison:
         """Yields the place and the file of rows of `l`, with what `rest` selects."""
         query = f"SELECT _sink_source, _sink_offset, l._sink_file, {rest} ORDER BY ALL LIMIT {limit}"
         for source, offset, file, *more in self.connection.execute(query).fetchall():
-            yield f"{self.coordinates.source(source)} offset {offset}", self.table.files[file], *more
+            yield (
+                f"{self.coordinates.source(source) or 'an unknown partition'} offset {offset}",
+                self.table.files[file],
+                *more,
+            )
 
 
 def _quoted(name: str) -> str:

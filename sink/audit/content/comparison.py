@@ -16,9 +16,10 @@ from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
 from sink.audit.compare import LogCheck
 from sink.audit.content.bad_rows import Decoded, ErrorsTableRows
-from sink.audit.content.cells import META_COLUMNS, NO_COMMIT, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.cells import META_COLUMNS, Comparison, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedForm, ExpectedRows, Range
+from sink.audit.content.owners import NO_COMMIT, Coordinates, OwnedRange, numbers_beside, owned_beside
 from sink.audit.content.places import Places
 from sink.audit.content.repairs import repaired
 from sink.audit.content.specification import NotComparable, Specification, specification_of
@@ -33,7 +34,11 @@ from sink.audit.timeline import Commit
 from sink.storage.hudi_rs import raised_by_hudi
 from sink.storage.table_files import TableFiles
 
-_HUDIS = "_hoodie_"
+_HUDIS = frozenset(
+    f"_hoodie_{name}"
+    for name in ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name", "operation")
+)
+"""The columns that Hudi fills by itself."""
 _OTHER_TOPIC = "another topic id"
 _GONE = "no longer in Kafka"
 
@@ -56,7 +61,7 @@ class ContentAudit:
         """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
         table whose rows are changed."""
         self._scratch, self._coverage = scratch, coverage
-        own = [name for name in schema.names if not name.startswith(_HUDIS)]
+        own = [name for name in schema.names if name not in _HUDIS]
         self._target = ExpectedForm(
             pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering
         )
@@ -65,13 +70,7 @@ class ContentAudit:
         specifications = _Specifications(sink, commits)
         found = _Compared(sink, commits, topic_ids, coverage, specifications)
         found.collect(ranges)
-        order = {commit.instant: position for position, commit in enumerate(commits)}
-        self._coordinates = Coordinates(
-            {source: number for number, source in enumerate(sorted(found.by_source))},
-            {commit.instant: OTHER_WRITERS for commit in commits if sink not in commit.checkpoints} | found.numbers,
-            {number: order[instant] for instant, number in found.numbers.items()},
-            found.again,
-        )
+        self._coordinates = _coordinates(sink, commits, found)
         sources = self._coordinates.sources
         self._other_topics = {(sources[source], number) for source, number in found.other_topics}
         self._left_out = {(sources[source], number) for source, number in found.left_out}
@@ -133,11 +132,7 @@ class ContentAudit:
 
     def _unread(self, check: LogCheck) -> Unread:
         sources = self._coordinates.sources
-        spans = {
-            number: (check.spans[source].start, check.spans[source].end)
-            for source, number in sources.items()
-            if source in check.spans
-        }
+        firsts = {number: check.spans[source].start for source, number in sources.items() if source in check.spans}
         topics = {number: source.topic for source, number in sources.items()}
 
         def reason(source: int, commit: int) -> str:
@@ -145,12 +140,12 @@ class ContentAudit:
                 return _OTHER_TOPIC
             if (why := self._expected.reasons.get(self._specification_of.get(commit, -1))) is not None:
                 return why
-            if source not in spans:
+            if source not in firsts:
                 return _GONE
             compacts = check.cleanup.get(topics[source]) is Cleanup.COMPACT
             return "compacted away" if compacts else "records missing in the log"
 
-        return Unread(spans, reason, self._left_out)
+        return Unread(firsts, reason, self._left_out)
 
     def close(self) -> None:
         self._expected.close()
@@ -171,6 +166,7 @@ class _Compared:
     left_out: set[tuple[LogPartition, int]] = field(default_factory=set)
     again: dict[str, list[tuple[LogPartition, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By the instant of a repair: offsets that it has landed again, with the number of their first commit."""
+    owned: list[OwnedRange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._by_instant = {commit.instant: commit for commit in self.commits}
@@ -190,6 +186,7 @@ class _Compared:
     def _add(self, source: LogPartition, topic_id: str, low: int, high: int, instant: str, decoded_by: str) -> None:
         number = self.numbers.setdefault(instant, len(self.numbers))
         found = self.by_source[source]
+        self.owned.append(OwnedRange(source, number, low, high))
         if not self.coverage.has_contents(source, instant):
             self.left_out.add((source, number))
         elif self.topic_ids.get(source.topic) == topic_id:
@@ -201,6 +198,21 @@ class _Compared:
     def specification_of(self) -> dict[int, int]:
         """Returns the number of the specification of each commit, by number."""
         return {number: self.specifications.number(self._by_instant[name]) for name, number in self.numbers.items()}
+
+
+def _coordinates(sink: str, commits: Sequence[Commit], found: _Compared) -> Coordinates:
+    order = {commit.instant: position for position, commit in enumerate(commits)}
+    numbers = numbers_beside(sink, commits) | found.numbers
+    owned = [*found.owned, *owned_beside(sink, commits, numbers)]
+    sources = sorted({each.source for each in owned})
+    return Coordinates(
+        {source: number for number, source in enumerate(sources)},
+        numbers,
+        {number: order[instant] for instant, number in found.numbers.items()},
+        found.again,
+        owned,
+        {numbers[commit.instant]: commit.written for commit in commits if commit.by_others},
+    )
 
 
 class _Specifications:

@@ -44,6 +44,8 @@ _LONGEST_REASON = 200
 PLACED = (("_sink_source", pa.int32()), ("_sink_offset", pa.int64()), ("_sink_commit", pa.int32()))
 """Columns before those of the table: partition, offset, and commit by number."""
 PATH, KEY, DELETES = "_sink_path", "_sink_key", "_sink_deletes"
+_IS_DELETED = "_hoodie_is_deleted"
+"""The column of an upsert table by which Hudi deletes rows."""
 BAD_SCHEMA = pa.schema([*PLACED, ("reason", pa.string())])
 
 
@@ -305,6 +307,8 @@ class PlacedMaker:
         if change is None:
             return None
         row, places = change.row, self.target.places
+        if _IS_DELETED in row:
+            row[_IS_DELETED] = change.deletes
         is_global = self.target.ordering is not None and self.target.ordering.is_global
         if change.deletes and is_global:
             # Its row is found by the key alone.
