@@ -242,22 +242,6 @@ def _archived(table: TableFiles, problems: list[AuditFinding]) -> Iterator[tuple
 
 def _commit(base_path: str, instant: str, completed: str, action: str, content: bytes) -> Commit:
     metadata = metadata_of(content)
-    files = tuple(
-        WrittenFile(
-            file_id=stat["fileId"],
-            path=stat["path"],
-            partition_path=partition_path,
-            writes=stat["numWrites"] or 0,
-            inserts=stat["numInserts"] or 0,
-            deletes=stat["numDeletes"] or 0,
-            size=stat["fileSizeInBytes"] or 0,
-            merged=stat.get("totalLogFilesCompacted"),
-            updates=stat.get("numUpdateWrites") or 0,
-        )
-        for partition_path, stats in (metadata.get("partitionToWriteStats") or {}).items()
-        for stat in stats
-        if stat.get("path")
-    )
     replaced = frozenset(
         (partition_path, file_id)
         for partition_path, file_ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
@@ -291,7 +275,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         completed,
         action,
         operation,
-        files,
+        _files(metadata),
         replaced,
         checkpoints,
         unreadable,
@@ -307,6 +291,25 @@ def _own_checkpoint(sink: str, text: str, base_path: str, instant: str) -> Audit
     if found.sink != sink:
         raise ValueError(f"it is the checkpoint of sink {found.sink}")
     return found
+
+
+def _files(metadata: Mapping[str, Any]) -> tuple[WrittenFile, ...]:
+    return tuple(
+        WrittenFile(
+            file_id=stat["fileId"],
+            path=stat["path"],
+            partition_path=partition_path,
+            writes=stat["numWrites"] or 0,
+            inserts=stat["numInserts"] or 0,
+            deletes=stat["numDeletes"] or 0,
+            size=stat["fileSizeInBytes"] or 0,
+            merged=stat.get("totalLogFilesCompacted"),
+            updates=stat.get("numUpdateWrites") or 0,
+        )
+        for partition_path, stats in (metadata.get("partitionToWriteStats") or {}).items()
+        for stat in stats
+        if stat.get("path")
+    )
 
 
 def metadata_of(content: bytes) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import AuditedResult, AuditedSlice, LogPartition
 from sink.audit.content.bad_rows import COLUMNS, Decoded, ErrorsTableRows
-from sink.audit.content.cells import Coordinates, Unread
+from sink.audit.content.cells import Unread
 from sink.audit.content.expected import BAD_SCHEMA, Range
+from sink.audit.content.owners import Coordinates
 from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
 from tests.mutations.edit import Edited

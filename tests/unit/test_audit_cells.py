@@ -287,7 +287,10 @@ def test_more_rows_of_another_writer_than_it_has_changed_are_found(tmp_path: Pat
     landed: list[Row] = [{"offset": 0, "c": 6, "commit": 2}, {"offset": 1, "c": 6, "commit": 2}]
     count, findings = compared(tmp_path, pa.int64(), landed, [{"offset": 0, "c": 5}, {"offset": 1, "c": 5}])
     assert [kind for kind, _ in findings] == [FindingKind.OUTSIDE] * 2 + [FindingKind.ABSENT] * 2
-    assert f"commit {OTHERS} of its row has not written it: it inserted or changed 1 rows, and 2 name it" in findings[0][1]
+    assert (
+        f"commit {OTHERS} of its row has not written it: another writer inserted or changed 1 rows, and there are 2"
+        in findings[0][1]
+    )
     assert count.not_compared == {}
 
 

@@ -25,7 +25,7 @@ from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Expected
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.owners import NO_COMMIT, OTHER_WRITERS, Coordinates, part
 from sink.audit.content.records import UNKNOWN_SCHEMA
-from sink.audit.content.repairs import Again, as_before
+from sink.audit.content.repairs import as_before
 from sink.audit.content.widening import as_float
 from sink.audit.report import COUNTED_REPAIRS, LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
@@ -374,11 +374,8 @@ class Comparison:
         """Yields the place and the file of rows of `l`, with what `rest` selects."""
         query = f"SELECT _sink_source, _sink_offset, l._sink_file, {rest} ORDER BY ALL LIMIT {limit}"
         for source, offset, file, *more in self.connection.execute(query).fetchall():
-            yield (
-                f"{self.coordinates.source(source) or 'an unknown partition'} offset {offset}",
-                self.table.files[file],
-                *more,
-            )
+            partition = self.coordinates.source(source) or "an unknown partition"
+            yield f"{partition} offset {_shown(offset)}", self.table.files[file], *more
 
 
 def _quoted(name: str) -> str:

@@ -20,7 +20,6 @@ from sink.audit.timeline import Commit
 NO_COMMIT, OTHER_WRITERS = -1, -2
 """In the place of a commit's number: where Hudi's own columns are missing, and for commits of other writers, whose own
 numbers go down from there."""
-_RANGES = pa.schema([(name, pa.int64()) for name in ("source", "commit", "low", "high")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,9 @@ def part(connection: duckdb.DuckDBPyConnection, coordinates: Coordinates, has_me
         for each in coordinates.owned
     )
     most = coordinates.most if has_meta else {NO_COMMIT: sum(coordinates.most.values())}
-    columns = [pa.array(column, pa.int64()) for column in zip(*ranges, strict=True)] if ranges else None
-    connection.register("owned", pa.table(columns, _RANGES) if columns else _RANGES.empty_table())
+    names = ("source", "commit", "low", "high")
+    columns = {name: pa.array([each[at] for each in ranges], pa.int64()) for at, name in enumerate(names)}
+    connection.register("owned", pa.table(columns))
     is_owned = "_sink_source = source AND _sink_commit = commit AND _sink_offset >= low AND _sink_offset < high"
     connection.execute(
         f"""
@@ -107,9 +107,8 @@ def part(connection: duckdb.DuckDBPyConnection, coordinates: Coordinates, has_me
             DELETE FROM outside WHERE {theirs}
             """
         )
-    return {
-        commit: f"it inserted or changed {most[commit]:,} rows, and {rows:,} name it" for commit, rows in found.items()
-    }
+    text = "another writer inserted or changed {:,} rows, and there are {:,}"
+    return {commit: text.format(most[commit], rows) for commit, rows in found.items()}
 
 
 def _joined(ranges: Iterable[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
