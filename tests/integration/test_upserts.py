@@ -470,11 +470,14 @@ def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(
 ) -> None:
     columns = {"ddl": "id bigint, at bigint, kind string", **NO_METADATA}
     inserts = make_upserts(write__operation="insert", **columns)
-    send(kafka.address, inserts.topic, [row(1, 1), row(1, 2), row(2, 3)])
+    send(kafka.address, inserts.topic, [row(1, 1), row(1, 2), row(2, 3), row(1, 4)])
     inserts.land((0, 0, 2))
     client = make_upserts.client  # type: ignore[attr-defined]
     upserts = Upserts(inserts.spark, client, tmp_path / "table0", kafka.address, inserts.topic, **columns)
     upserts.go_on_as(inserts).land((0, 2, 3))
+    upserts.land((0, 3, 4))
+    # A change is written once into a file group: the other row of its key stays.
+    assert [(table_row["id"], table_row["at"]) for table_row in upserts.rows()] == [(1, 2), (1, 4), (2, 3)]
     report = audit(upserts.settings.base_path, SINK)
     upserts.table.stop_heartbeats()
     assert (report.held, report.changed, report.rows) == (True, True, 3), report.to_json()
