@@ -67,7 +67,7 @@ class Known:
         pq.write_table(pa.Table.from_pylist(refused, BAD_SCHEMA), folder / "bad-0.parquet")
         findings = AuditFindings()
         decoded = Decoded(folder, {SOURCE: self.ranges}, self.refusals, {0: 0, 1: 0, 2: 0})
-        unread = Unread({0: (self.expired, 20)}, lambda *_: "for no known reason", self.left_out)
+        unread = Unread({0: self.expired}, lambda *_: "for no known reason", self.left_out)
         reasons = bad.compare(decoded, unread, findings)
         assert all(finding.kind is FindingKind.ERRORS_ROW for finding in findings.all())
         return [finding.sentence for finding in findings.all()], reasons
