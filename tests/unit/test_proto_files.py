@@ -98,11 +98,39 @@ def test_a_registered_file_is_taken_before_the_one_that_everybody_has() -> None:
     assert [(field.name, field.number) for field in first.message_type[0].field] == [("day", 9)]
 
 
-@pytest.mark.parametrize("name", ["../escape.proto", "/tmp/escape.proto", "a/../../b.proto", "a\\b.proto", "."])
+@pytest.mark.parametrize(
+    "name",
+    ["../escape.proto", "/tmp/escape.proto", "a/../../b.proto", "a\\b.proto", ".", "a\0b.proto", "a\ud800.proto"],
+)
 def test_a_reference_leads_nowhere_outside(name: str) -> None:
     schema = RegisteredSchema(2, "PROTOBUF", f'syntax = "proto3"; import "{name}";', ((name, MONEY_SOURCE),))
     with pytest.raises(ConfigError, match=r"schema id 2: .* is not a valid import name"):
         descriptor_set(schema)
+
+
+@pytest.mark.parametrize("option", ["--python_out={}", "-{}", "@{}/options"])
+def test_a_reference_whose_name_looks_like_an_option_is_a_file_to_the_compiler(tmp_path: Path, option: str) -> None:
+    name = option.format(tmp_path)
+    order = RegisteredSchema(2, "PROTOBUF", f'import "{name}"; message M {{}}', ((name, MONEY_SOURCE),))
+    assert [file.name for file in FileDescriptorSet.FromString(descriptor_set(order)).file] == [name, "schema-2.proto"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("schema-2.proto/a",), ("a" * 300,)])
+def test_references_whose_names_cannot_be_files_are_refused(names: tuple[str, ...]) -> None:
+    references = tuple((name, MONEY_SOURCE) for name in names)
+    with pytest.raises(ConfigError, match=r"schema id 2: '.*' cannot be written as a file \(.*\)\. Register "):
+        descriptor_set(RegisteredSchema(2, "PROTOBUF", "message M {}", references))
+
+
+def test_a_source_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"schema id 1: 'schema-1\.proto' cannot be written as a file \(surrogates"):
+        descriptor_set(source(1, "message M {} // \ud800"))
+
+
+def test_an_import_that_is_not_utf_8_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"schema id 1 imports \ufffd\.proto, which is missing"):
+        descriptor_set(source(1, 'import "\\377.proto"; message M {}'))
 
 
 def test_an_import_that_is_not_registered_is_named() -> None:

@@ -1,18 +1,20 @@
-"""Makes Protobuf descriptor sets from a registry, which has sources or descriptors, and from files.
+"""Makes serialized FileDescriptorSets from registered schemas, which are sources or descriptors, and from local files.
 
-Guarantee: a set is complete. It contains every imported file, before the files that import it; the wanted file is the
-last one. The well-known imports (google/protobuf, type, api and rpc, confluent) need not be registered or be beside a
-file. An import that a registry lacks does no harm where only options of fields and messages need it. A file name from
-a registry never leads out of a temporary directory. Sources are compiled by grpcio-tools in a separate
-process; descriptors need no compiler. Raises ConfigError for a source that does not compile, an incomplete set, and
-invalid descriptors; MissingCompiler and Unavailable if the compiler is not there or gives no answer, which tells
-nothing of the source.
+Guarantee: a set is complete. It contains every imported file, before the files that import it; the last file is the one
+that was asked for. Nobody has to provide the well-known imports (google/protobuf, google/type, google/api, google/rpc,
+confluent). A registered schema may lack an import that only custom options need. A name from a registry is neither a
+path out of the temporary directory nor an option of the compiler.
+
+grpcio-tools (protoc) compiles sources in a separate process; descriptors need no compiler. Raises ConfigError for a
+source that does not compile, an incomplete set, and invalid descriptors; MissingCompiler without grpcio-tools;
+Unavailable if the compiler is killed or times out. The last two do not mean that the schema is wrong.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import importlib
 import importlib.util
 import pkgutil
@@ -31,6 +33,7 @@ from google.protobuf.message import DecodeError
 from coordination.errors import ConfigError, Unavailable
 from sink.decode.protobuf.options import without_custom_options
 from sink.decode.registry.client import RegisteredSchema
+from sink.schema.warnings import shown_path
 
 COMPILER = "grpc_tools"
 COMPILE_SECONDS = 60
@@ -43,28 +46,35 @@ _KNOWN_PACKAGES = (
     "confluent_kafka.schema_registry.confluent.type",
     "confluent_kafka.schema_registry.confluent.types",
 )
-_ON_EVERY_HOST = "google/protobuf/"
+"""Python packages with the generated modules of the well-known imports."""
+_PROTOBUF_RUNTIME = "google/protobuf/"
+"""Imports that every Protobuf library brings with it."""
+_IMPORT_NAME = re.compile(r"[^\\\0\ud800-\udfff]+")
+"""An import name: without backslashes, which separate paths on some hosts, and what no file name can have."""
 _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 _NOT_FOUND = re.compile(r"^(.+): File not found\.$", re.MULTILINE)
-_SHORT = 1000
+_MOST_SHOWN = 1000
+"""Characters of the compiler's errors in a message."""
+_UNUSABLE_NAME = frozenset({errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""Errors of a file whose name is also a directory's, or is too long."""
 
 
 class MissingCompiler(ConfigError):
-    """This host has no compiler for a source."""
+    """The schema is a .proto source, and this host has no compiler."""
 
 
 class _MissingImport(ConfigError):
     def __init__(self, origin: str, names: Sequence[str]) -> None:
         more = f" and {len(names) - 1} more, which are" if len(names) > 1 else ", which is"
         super().__init__(
-            f"{origin} imports {names[0]}{more} missing. Register the schema with references to its imports. A file"
-            " needs them beside it, a descriptor set protoc's --include_imports."
+            f"{origin} imports {shown_path(names[0])}{more} missing. Register it with references to its imports (a"
+            " local file: put them beside it; a descriptor set: make it with protoc --include_imports)."
         )
         self.names = names
 
 
 def descriptor_set(schema: RegisteredSchema) -> bytes:
-    """Returns a serialized FileDescriptorSet: all imports, then the registered file as `schema-<id>.proto`."""
+    """Returns the set of a registered schema. Its own file is named `schema-<id>.proto`."""
     root = f"schema-{schema.id}.proto"
     origin = f"schema id {schema.id}"
     files: dict[str, FileDescriptorProto] = {}
@@ -74,7 +84,7 @@ def descriptor_set(schema: RegisteredSchema) -> bytes:
         if descriptor is None:
             sources[name] = content
         else:
-            # Registries and serializers choose other names; the importing files use this one.
+            # Registries and serializers choose other names. Files import it by this one.
             descriptor.name = name
             files[name] = descriptor
     if sources:
@@ -85,9 +95,9 @@ def descriptor_set(schema: RegisteredSchema) -> bytes:
 
 
 def descriptor_set_of_file(path: str | Path) -> bytes:
-    """Compiles a `.proto`, whose imports may be in its directory or above; reads any other file as a descriptor set.
-
-    The wanted file is the last one."""
+    """Returns the set of a local file. Compiles a `.proto`, whose imports are relative to its directory or to one
+    above. Reads any other file as a descriptor set.
+    """
     path = Path(path)
     try:
         if path.suffix == ".proto":
@@ -104,19 +114,20 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
         raise ConfigError(f"{path} is not a descriptor set. Make one: protoc --include_imports --descriptor_set_out.")
     by_name = {file.name: file for file in files_in_set.file}
     for file in files_in_set.file:
-        _ordered(by_name, file.name, str(path), well_known={})
+        _ordered(by_name, file.name, str(path), is_self_contained=True)
     return content
 
 
 def registered_set(schema_id: str, descriptors: bytes) -> RegisteredSchema:
-    """Returns the last file of a complete descriptor set as a registry has it: it refers to those that it imports.
-    Those of google/protobuf are left out, which every host has."""
+    """Returns the last file of a complete descriptor set in the form of a registry: with references to its imports.
+    Imports of google/protobuf get no reference, because every Protobuf library has them.
+    """
     files = {file.name: file for file in FileDescriptorSet.FromString(descriptors).file}
 
     @cache
     def registered(name: str) -> RegisteredSchema:
         file = files[name]
-        imports = [path for path in file.dependency if path in files and not path.startswith(_ON_EVERY_HOST)]
+        imports = [path for path in file.dependency if path in files and not path.startswith(_PROTOBUF_RUNTIME)]
         text = base64.b64encode(file.SerializeToString()).decode()
         return RegisteredSchema(schema_id, "PROTOBUF", text, tuple((path, registered(path)) for path in imports))
 
@@ -126,39 +137,60 @@ def registered_set(schema_id: str, descriptors: bytes) -> RegisteredSchema:
 def _compile_registered(
     directory: Path, sources: Mapping[str, str], files: Mapping[str, FileDescriptorProto], origin: str
 ) -> FileDescriptorSet:
-    """Compiles sources in a directory of their own, without options that no file defines."""
+    """Compiles sources in this directory, which is empty. `files` are the descriptors that they may import.
 
-    def compiled(sources: Mapping[str, str], files: Mapping[str, FileDescriptorProto]) -> FileDescriptorSet:
-        for name, content in sources.items():
-            path = Path(directory, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        return _compile(directory, sorted(sources), files, origin)
-
+    If imports are missing, compiles again with empty files in their place and without custom options. A schema that
+    still fails needs the imports for more than options: the first error stands.
+    """
+    _write_sources(directory, sources, origin)
     try:
-        return compiled(sources, files)
+        return _compile(directory, sorted(sources), files, origin)
     except _MissingImport as error:
-        plain = {name: without_custom_options(content) for name, content in sources.items()}
+        without_options = {name: without_custom_options(content) for name, content in sources.items()}
+        _write_sources(directory, without_options, origin)
         empty = {name: FileDescriptorProto(name=name) for name in error.names}
         try:
-            return compiled(plain, {**files, **empty})
+            return _compile(directory, sorted(sources), {**files, **empty}, origin)
         except MissingCompiler:
             raise
         except ConfigError:
             raise error from None
 
 
+def _write_sources(directory: Path, sources: Mapping[str, str], origin: str) -> None:
+    for name, content in sources.items():
+        path = directory / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        except (OSError, UnicodeEncodeError) as error:
+            if isinstance(error, OSError) and error.errno not in _UNUSABLE_NAME:
+                raise
+            reason = error.strerror if isinstance(error, OSError) else error.reason
+            raise ConfigError(
+                f"{origin}: {shown_path(name)!r} cannot be written as a file ({reason}). Register the schema and its"
+                " references again, with other names and in UTF-8."
+            ) from None
+
+
 def _texts(schema: RegisteredSchema, root: str, origin: str) -> dict[str, str]:
-    """Returns the contents of all files by the names that the imports use."""
+    """Returns the texts of the schema and of all that it refers to, by the names that imports use. `root` is the
+    schema's own name.
+    """
     texts: dict[str, str] = {}
     pending = [(root, schema)]
     while pending:
         name, registered = pending.pop()
         path = PurePosixPath(name)
         if registered.kind != "PROTOBUF":
-            raise ConfigError(f"{origin}: {name} is of kind {registered.kind}, not PROTOBUF")
-        if not path.parts or path.is_absolute() or ".." in path.parts or str(path) != name or "\\" in name:
-            raise ConfigError(f"{origin}: {name!r} is not a valid import name. Register the reference again.")
+            raise ConfigError(
+                f"{origin}: {name} is of kind {registered.kind}, not PROTOBUF. Register the references again."
+            )
+        is_below = bool(path.parts) and not path.is_absolute() and ".." not in path.parts and str(path) == name
+        if not is_below or not _IMPORT_NAME.fullmatch(name):
+            raise ConfigError(
+                f"{origin}: {shown_path(name)!r} is not a valid import name. Register the reference again."
+            )
         if texts.setdefault(name, registered.text) != registered.text:
             raise ConfigError(f"{origin}: {name} names two different files. Register the references again.")
         pending += registered.references
@@ -166,7 +198,9 @@ def _texts(schema: RegisteredSchema, root: str, origin: str) -> dict[str, str]:
 
 
 def _descriptor_of(content: str) -> FileDescriptorProto | None:
-    """Returns the descriptor; None for a source, which is never base64, because it has blanks and braces."""
+    """Returns the descriptor that this text has in base64, or None for a source. The blanks and braces of a source are
+    not base64.
+    """
     try:
         return FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
     except (binascii.Error, ValueError, DecodeError):
@@ -176,6 +210,9 @@ def _descriptor_of(content: str) -> FileDescriptorProto | None:
 def _compile(
     root: Path, names: Sequence[str], descriptors_by_name: Mapping[str, FileDescriptorProto], origin: str
 ) -> FileDescriptorSet:
+    """Runs protoc on the sources `names`, relative to `root`. They may import each other, the descriptors and the
+    well-known files.
+    """
     if importlib.util.find_spec(COMPILER) is None:
         raise MissingCompiler(
             f"{origin} is a .proto source, which needs a compiler. Run pip install grpcio-tools on every host, or give"
@@ -183,21 +220,28 @@ def _compile(
         )
     importable = FileDescriptorSet(file={**_known_files(), **descriptors_by_name}.values())
     with tempfile.TemporaryDirectory() as directory:
-        descriptors, compiled = Path(directory, "given"), Path(directory, "made")
-        descriptors.write_bytes(importable.SerializeToString())
-        arguments = [f"--descriptor_set_in={descriptors}", f"--proto_path={root}", "--include_imports"]
+        importable_file, compiled_file = Path(directory, "importable"), Path(directory, "compiled")
+        importable_file.write_bytes(importable.SerializeToString())
+        arguments = [f"--descriptor_set_in={importable_file}", f"--proto_path={root}", "--include_imports"]
         command = [
             sys.executable,
             "-I",
             "-m",
             f"{COMPILER}.protoc",
             *arguments,
-            f"--descriptor_set_out={compiled}",
-            *names,
+            f"--descriptor_set_out={compiled_file}",
+            # As absolute paths: protoc takes a name that begins with - or @ for an option or a file of options.
+            *(str(root / name) for name in names),
         ]
         try:
             compiler = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=COMPILE_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise _unanswered(origin, f"gave no answer within {COMPILE_SECONDS} s") from None
@@ -207,8 +251,8 @@ def _compile(
             if missing := _NOT_FOUND.findall(compiler.stderr):
                 raise _MissingImport(origin, missing)
             errors = compiler.stderr.replace(f"{root}/", "").strip()
-            raise ConfigError(f"{origin} does not compile: {errors[:_SHORT]}")
-        return FileDescriptorSet.FromString(compiled.read_bytes())
+            raise ConfigError(f"{origin} does not compile: {errors[:_MOST_SHOWN]}")
+        return FileDescriptorSet.FromString(compiled_file.read_bytes())
 
 
 def _unanswered(origin: str, fault: str) -> Unavailable:
@@ -222,16 +266,20 @@ def _ordered(
     files: Mapping[str, FileDescriptorProto],
     root: str,
     origin: str,
-    well_known: Mapping[str, FileDescriptorProto] | None = None,
+    is_self_contained: bool = False,
 ) -> FileDescriptorSet:
-    """Returns `root` and the files that it needs, each after its imports."""
-    available = {**(_known_files() if well_known is None else well_known), **files}
+    """Returns `root` and the files that it needs, each after its imports.
+
+    With `is_self_contained`, `files` must have every import. Otherwise the well-known files are there too, and an empty
+    file takes the place of a missing import that defines no type in use.
+    """
+    available = {**files} if is_self_contained else {**_known_files(), **files}
     ordered: dict[str, FileDescriptorProto] = {}
     missing: list[str] = []
 
     def add(name: str, importers: tuple[str, ...]) -> None:
         if name in importers:
-            raise ConfigError(f"{origin}: {name} imports itself by way of {', '.join(importers)}")
+            raise ConfigError(f"{origin}: {name} imports itself by way of {', '.join(importers)}. Correct the imports.")
         if name not in available:
             missing.append(name)
             available[name] = FileDescriptorProto(name=name)
@@ -242,13 +290,13 @@ def _ordered(
 
     add(root, ())
     files_in_order = FileDescriptorSet(file=ordered.values())
-    if missing and (well_known is not None or not _is_complete(files_in_order)):
+    if missing and (is_self_contained or not _is_complete(files_in_order)):
         raise _MissingImport(origin, missing)
     return files_in_order
 
 
 def _is_complete(files: FileDescriptorSet) -> bool:
-    """Whether the files define all types that they use. Those of options do not count."""
+    """Returns whether the files define all types that their fields use. Types of custom options do not count."""
     pool = DescriptorPool()
     try:
         for file in files.file:
@@ -260,8 +308,10 @@ def _is_complete(files: FileDescriptorSet) -> bool:
 
 
 def _import_root(path: Path) -> tuple[str, Path]:
-    """Returns the file's name and the directory to which imports are relative: the nearest one with an import."""
-    imports = _IMPORT.findall(path.read_text(errors="replace"))
+    """Returns the directory to which imports are relative, and before it the file's name from there. It is the nearest
+    directory, from the file's own upwards, that has one of the imports; without any, the file's own.
+    """
+    imports = _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace"))
     for root in path.parents:
         if any((root / name).is_file() for name in imports):
             return path.relative_to(root).as_posix(), root
@@ -270,6 +320,7 @@ def _import_root(path: Path) -> tuple[str, Path]:
 
 @cache
 def _known_files() -> dict[str, FileDescriptorProto]:
+    """Returns the descriptors of the well-known imports by their names."""
     files: dict[str, FileDescriptorProto] = {}
     for package in _KNOWN_PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
