@@ -1,8 +1,9 @@
-"""Derives the columns from a Protobuf message: for each field the type that holds all its values, as in `sink.decode`.
+"""Derives columns from a Protobuf message: a column for each field, with the type that holds all its values.
 
-Guarantee: the message can be read into these columns (tests check it). All columns are nullable, because a missing
-field may be null. A message nested in itself, one without fields, and google.protobuf.Any are left out with a warning.
-Raises ConfigError if the descriptors have no such message.
+Guarantee: `sink.decode.protobuf` can read every such message into these columns. All columns are nullable, because a
+message may lack any field. Columns of google.protobuf.Timestamp have microseconds: they lose the last three digits of
+its nanoseconds. Left out, each with a warning: a message within itself, a message without a field that can be a column,
+and google.protobuf.Any. Raises ConfigError if the descriptors have no such message, SchemaTooLarge beyond the bounds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _SCALARS: dict[int, T.DataType] = {
 _MESSAGES: dict[str, T.DataType] = {
     "google.protobuf.Timestamp": T.TimestampType(),
     "google.type.Date": T.DateType(),
+    # Struct, Value and ListValue become JSON.
     **dict.fromkeys(JSON_TYPES, T.StringType()),
 }
 _ANY = "google.protobuf.Any"
@@ -45,7 +47,8 @@ def columns_of_message(
 ) -> tuple[str, T.StructType, tuple[SchemaWarning, ...]]:
     """Returns the full name of the message, its columns (possibly none), and warnings.
 
-    `descriptors` and `message` are as in `ProtobufReader`.
+    `descriptors` is a serialized FileDescriptorSet. `message` is the message's full name, or its indexes as in the
+    header of the wire format: its position in the last file, then in each enclosing message.
     """
     warnings: list[SchemaWarning] = []
     descriptor = descriptor_of(descriptors, message)
@@ -56,20 +59,24 @@ def columns_of_message(
 def _struct(
     message: Descriptor, place: SchemaPlace, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.StructType | None:
-    """Returns the columns; None if no field can be a column. `enclosing` are the enclosing messages."""
+    """Returns the columns; None if no field can be a column. `enclosing` has the full names of the messages around this
+    one, outermost first.
+    """
     fields = []
     for field in message.fields:
-        kind = _type(field, place.field(field.name), (*enclosing, message.full_name), warnings)
-        if kind is not None:
-            fields.append(T.StructField(field.name, kind))
+        column_type = _type(field, place.field(field.name), (*enclosing, message.full_name), warnings)
+        if column_type is not None:
+            fields.append(T.StructField(field.name, column_type))
     return T.StructType(fields) if fields else None
 
 
 def _type(
     field: FieldDescriptor, place: SchemaPlace, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
+    """Returns the type of a field's column, which may be a map or an array; None if no column can hold it."""
     entry = map_entry(field)
     if entry is not None:
+        # A map column has STRING keys, whatever the field's are.
         value = _single_type(entry.fields_by_name["value"], place.value(), enclosing, warnings)
         return None if value is None else T.MapType(T.StringType(), value)
     if field.is_repeated:
@@ -81,6 +88,7 @@ def _type(
 def _single_type(
     field: FieldDescriptor, place: SchemaPlace, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
+    """Returns the type of one value of the field: an element of a repeated one, a value of a map."""
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]
@@ -91,7 +99,8 @@ def _single_type(
         return _SCALARS[message.fields_by_name["value"].type]
     if name == _ANY:
         reason = (
-            f"it is a {name}, which may hold any message. As STRUCT<type_url: STRING, value: BINARY> it can be read"
+            f"it is a {name}, which may hold any message. Declared as STRUCT<type_url: STRING, value: BINARY> it can be"
+            " read"
         )
         warnings.append(OmittedField(place.path, reason))
         return None

@@ -1,7 +1,8 @@
-"""Derives the columns from a schema of the registry: for each field the type that holds all its values.
+"""Derives columns from a registered schema: a column for each field, with the type that holds all its values.
 
 Guarantee: `sink.decode` can read the schema's records into these columns. A field that no column can hold is left out,
-with a warning. Raises ConfigError for a schema that is not a record, or of another kind than value.format.
+with a warning. Raises ConfigError for a schema that is not a record, has no such message, exceeds the bounds, or has
+another kind than value.format; for Protobuf also MissingCompiler and Unavailable, if this host cannot compile it now.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from sink.schema.warnings import SchemaWarning
 
 @dataclass(frozen=True, slots=True)
 class SchemaSelection:
-    """A schema of the registry, and for Protobuf the indexes or the full name of the message."""
+    """A registered schema, and for Protobuf the message in it: its full name, or its indexes as in the header of the
+    wire format. `(0,)` is the first message. Other kinds ignore it.
+    """
 
     schema: RegisteredSchema
     message: str | tuple[int, ...] = (0,)
@@ -32,27 +35,36 @@ class SchemaSelection:
 def columns_of_registered(
     selection: SchemaSelection, kind: str, warnings: list[SchemaWarning], bounds: SchemaBounds = LARGEST
 ) -> tuple[str, T.StructType]:
+    """Returns where the columns come from, for messages, and the columns. Appends to `warnings`. `kind` is that of
+    value.format: AVRO, JSON or PROTOBUF.
+    """
     schema = selection.schema
     origin = f"schema id {schema.id}"
     if schema.kind != kind:
-        raise ConfigError(f"{origin} has kind {schema.kind}, and value.format has {kind}. Correct value.format.")
+        raise ConfigError(f"{origin} is of kind {schema.kind}, and value.format is for {kind}. Correct value.format.")
     try:
         if kind == "AVRO":
             return origin, columns_of_avro(schema.text, referred(schema), warnings, bounds)
         if kind == "JSON":
-            # This imports a validator, which the other formats do not need.
+            # Imported here: it needs a validator that the other formats do not.
             from sink.infer.json_schema import columns_of_json_schema
 
             return origin, columns_of_json_schema(schema, warnings, bounds)
         bounds.check_text(schema.text, *referred(schema))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-    name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message, bounds)
+    # Its errors name the schema already.
+    descriptors = descriptor_set(schema)
+    try:
+        name, columns, message_warnings = columns_of_message(descriptors, selection.message, bounds)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
     warnings += message_warnings
     return f"{name} of {origin}", columns
 
 
 def nullable(struct: T.StructType) -> T.StructType:
+    """Returns the columns with everything nullable: fields at all levels, elements, values of maps."""
     return T.StructType([T.StructField(field.name, _nullable(field.dataType)) for field in struct.fields])
 
 
@@ -67,6 +79,8 @@ def _nullable(kind: T.DataType) -> T.DataType:
 def columns_of_avro(
     schema: str, references: Sequence[str], warnings: list[SchemaWarning], bounds: SchemaBounds = LARGEST
 ) -> T.StructType:
-    """Returns the fields that can be columns. Raises ConfigError for a schema that is not a record."""
+    """Returns the columns of an Avro record. `references` are the texts of the schemas that it refers to, each after
+    its own references. Appends to `warnings`. Raises ConfigError for a schema that is not a record.
+    """
     bounds.check_text(schema, *references)
     return record_columns(parse_avro([*references, schema], bounds), bounds, warnings)

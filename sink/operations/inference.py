@@ -21,7 +21,7 @@ from sink.decode.formats import WIRE
 from sink.decode.registry.client import RegisteredSchema, Registry, UnknownSchema, registry
 from sink.infer.json_samples import NO_TYPES, infer_objects, refusals
 from sink.infer.message_rows import message_rows
-from sink.infer.record_types import names_of, selected
+from sink.infer.record_types import record_type_names, select_message
 from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
 from sink.operations.proposals import Proposal, is_event_type, of_row, proposal_of
 from sink.operations.samples import Sample, SampleRequest, read_sample
@@ -160,14 +160,14 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
     warnings: list[SchemaWarning] = []
     if not counts:
         latest = _latest(schemas, topics, sample, bad_headers)
-        newest = selected(latest, settings.value_message, (), settings.schema_bounds)
+        newest = select_message(latest, settings.value_message, (), settings.schema_bounds)
     else:
         # Ids rise. Among the messages of one schema, most records decide.
         schema_id, message_index = max(counts, key=lambda key: (key[0], counts[key]))
         newest = SchemaSelection(schemas.schema(schema_id), message_index)
     of_newest: list[SchemaWarning] = []
     origin, columns = columns_of_registered(newest, kind, of_newest, settings.schema_bounds)
-    types = names_of(newest, settings.schema_bounds)
+    types = record_type_names(newest, settings.schema_bounds)
     are_events = settings.value_envelope == "debezium" or is_event_type(columns)
     if are_events:
         columns, of_newest = row_of_event(columns, origin), of_row(of_newest)
@@ -176,7 +176,7 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
         try:
             selection = SchemaSelection(schemas.schema(schema_id), message_index)
             other, fields = columns_of_registered(selection, kind, [], settings.schema_bounds)
-            names = names_of(selection, settings.schema_bounds)
+            names = record_type_names(selection, settings.schema_bounds)
             fields = row_of_event(fields, other) if are_events else fields
         except (ConfigError, UnknownSchema) as error:
             warnings.append(

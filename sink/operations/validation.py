@@ -42,7 +42,7 @@ from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.options import preflight_errors
 from sink.hudi.placement import BUCKETS, LOCK_IDENTITY
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
-from sink.infer.record_types import selected
+from sink.infer.record_types import select_message
 from sink.librdkafka import make_admin
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.operations.check_results import CheckResult
@@ -233,7 +233,7 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         elif schema is not None and form.columnar:
             latest = schema_registry.latest(subject)
             try:
-                newest = selected(latest, settings.value_message, settings.schema_types, settings.schema_bounds)
+                newest = select_message(latest, settings.value_message, settings.schema_types, settings.schema_bounds)
                 form.reader(form.columns(schema.value_struct), latest, newest.message)
             except (ConfigError, SchemaMismatch, UnusableSchema) as error:
                 yield CheckResult(part, f"{subject}, schema id {latest.id}: {error}", wrong=True)

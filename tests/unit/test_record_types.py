@@ -14,7 +14,7 @@ from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.decode import formats
 from sink.decode.registry.client import RegisteredSchema
-from sink.infer.record_types import selected
+from sink.infer.record_types import select_message
 from sink.schema.table_schema import TableSchema
 from sink.write.rows import row_spec
 from tests.unit.change_kit import settings_of
@@ -119,14 +119,14 @@ def protobuf(text: str) -> RegisteredSchema:
 
 
 def test_the_message_of_the_columns_is_named_or_the_only_one() -> None:
-    assert selected(protobuf(ONE_MESSAGE), None, ()).message == "shop.Order"
-    assert selected(protobuf(TWO_MESSAGES), None, ("shop.Order",)).message == "shop.Order"
-    assert selected(protobuf(TWO_MESSAGES), "shop.Order.Line", ()).message == "shop.Order.Line"
+    assert select_message(protobuf(ONE_MESSAGE), None, ()).message == "shop.Order"
+    assert select_message(protobuf(TWO_MESSAGES), None, ("shop.Order",)).message == "shop.Order"
+    assert select_message(protobuf(TWO_MESSAGES), "shop.Order.Line", ()).message == "shop.Order.Line"
     for types in ((), ("shop.Order", "shop.Address")):
         with pytest.raises(
             ConfigError, match=r"schema id 9 has the messages shop\.Address, shop\.Order\. Set value\.me"
         ):
-            selected(protobuf(TWO_MESSAGES), None, types)
+            select_message(protobuf(TWO_MESSAGES), None, types)
 
 
 class Subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from sink.decode.protobuf.columns import ProtobufReader
 from sink.decode.registry.client import RegisteredSchema, RegistryAccess
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
+from sink.infer.record_types import select_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered
 from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace, SchemaTooLarge
 from sink.schema.table_schema import parse_ddl
@@ -174,6 +176,17 @@ def test_records_of_a_schema_beyond_the_bounds_are_bad_and_its_columns_a_configu
         ValueFormat("avro-confluent", bounds=narrow).reader(columns("a0 string"), schema, ())
     with pytest.raises(ConfigError, match=r"^schema id 7: the schema has more than 10 columns"):
         columns_of_registered(SchemaSelection(schema), "AVRO", [], narrow)
+
+
+def test_a_protobuf_schema_beyond_the_bounds_is_named_by_its_id() -> None:
+    file = FileDescriptorSet.FromString(messages(1, 40)).file[0]
+    schema = RegisteredSchema(7, "PROTOBUF", base64.b64encode(file.SerializeToString()).decode())
+    with pytest.raises(ConfigError, match=r"^schema id 7: .*the schema has more than 10 columns"):
+        columns_of_registered(SchemaSelection(schema), "PROTOBUF", [], SchemaBounds(columns=10))
+    with pytest.raises(ConfigError, match=r"^schema id 7: the Protobuf descriptors have no valid message 'M9'"):
+        columns_of_registered(SchemaSelection(schema, "M9"), "PROTOBUF", [])
+    with pytest.raises(ConfigError, match=r"^schema id 7: its text has .* characters"):
+        select_message(schema, None, (), SchemaBounds(columns=1))
 
 
 def test_required_fields_without_a_column_count() -> None:

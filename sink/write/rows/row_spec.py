@@ -30,7 +30,7 @@ from sink.hudi.options import require_usable
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table import Table
 from sink.infer.json_samples import with_valid_names
-from sink.infer.record_types import landing_types, selected
+from sink.infer.record_types import landing_types, select_message
 from sink.infer.registered import columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema.table_schema import TableSchema, check_columns, parse_ddl
@@ -114,7 +114,7 @@ def newest_columns(
     schema = registry(records.registry).latest(subject)
     if used is not None:
         used.append(schema)
-    newest = selected(schema, source.message, source.types, bounds)
+    newest = select_message(schema, source.message, source.types, bounds)
     origin, registered = columns_of_registered(newest, records.form.name.removesuffix(WIRE).upper(), warnings, bounds)
     types = landing_types(newest, source.types, bounds)
     if is_event:
