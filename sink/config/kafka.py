@@ -1,9 +1,12 @@
-"""The `kafka.*` settings as librdkafka takes them, under its own names or those of Java's clients.
+"""Translates the `kafka.*` settings to native ones, which are librdkafka's. Users may also write those of Java's
+clients.
 
-Names of Java's clients are translated (security, stores in PEM and PKCS#12, time-outs, fetches). What means nothing to
-librdkafka is accepted, because settings come from other tools, and goes to no client. Clients get connection settings
-for metadata and offsets, and consumer settings too for reading records. `problems` yields the settings that have to
-mean something and have no translation.
+Java's settings are translated where librdkafka has the same: security, stores in PEM and PKCS#12, time-outs,
+fetches. Any other setting is accepted and ignored, because users copy settings from other tools. `problems` finds those
+that must not be ignored: security that librdkafka cannot provide, and names that look mistyped.
+
+`for_native` is for clients that read metadata and offsets, `for_native_consumer` for the consumer that reads records.
+In this module names lack the prefix `kafka.`, except in messages. Raises nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +28,13 @@ _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "request.timeout.ms": "socket.timeout.ms",
-    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
-    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
 }
-"""Java's names to librdkafka's."""
+"""Settings of all of Java's clients, by Java's name: librdkafka's. If both are set, librdkafka's takes precedence."""
+_RENAMED_CONSUMER = {
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
+"""The same for settings of Java's consumer."""
 
 _NATIVE = _names(
     "client.id client.rack client.dns.lookup metadata.max.age.ms reconnect.backoff.ms"
@@ -47,33 +53,25 @@ _NATIVE = _names(
     " socket.send.buffer.bytes socket.receive.buffer.bytes log_level log.connection.close log.queue"
     " log.thread.name retry.backoff.max.ms enable.metrics.push message.max.bytes receive.message.max.bytes"
     " message.copy.max.bytes reconnect.backoff.jitter.ms topic.metadata.refresh.fast.cnt"
+    " socket.connection.setup.timeout.ms sasl.oauthbearer.token.endpoint.url"
 )
-"""Settings of all of librdkafka's clients."""
+"""Settings of all of librdkafka's clients, by their names there."""
 _NATIVE_CONSUMER = _names(
     "queued.min.messages queued.max.messages.kbytes fetch.error.backoff.ms fetch.message.max.bytes"
     " fetch.queue.backoff.ms fetch.wait.max.ms enable.partition.eof statistics.interval.ms"
-    " offset.store.method"
+    " offset.store.method fetch.min.bytes fetch.max.bytes group.id"
 )
-"""Settings of librdkafka's consumer."""
-_FETCH = {
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "fetch.min.bytes": "fetch.min.bytes",
-    "fetch.max.bytes": "fetch.max.bytes",
-    "group.id": "group.id",
-}
-"""Names of Java's consumer to those of librdkafka's."""
+"""Further settings of librdkafka's consumer, by their names there."""
 
-_JAVA = _names(
-    "fetch.min.bytes fetch.max.bytes fetch.max.wait.ms max.partition.fetch.bytes max.poll.records"
-    " max.poll.interval.ms session.timeout.ms heartbeat.interval.ms group.id group.instance.id"
+_OTHER_JAVA = _names(
+    "max.poll.records max.poll.interval.ms session.timeout.ms heartbeat.interval.ms group.instance.id"
     " default.api.timeout.ms socket.connection.setup.timeout.max.ms isolation.level enable.auto.commit"
     " enable.auto.offset.store check.crcs"
     " allow.auto.create.topics exclude.internal.topics partition.assignment.strategy metric.reporters"
     " metrics.num.samples metrics.sample.window.ms metrics.recording.level auto.include.jmx.reporter"
     " security.providers sasl.jaas.config sasl.client.callback.handler.class"
     " sasl.login.callback.handler.class sasl.login.class sasl.kerberos.ticket.renew.window.factor"
-    " sasl.kerberos.ticket.renew.jitter sasl.kerberos.min.time.before.relogin"
+    " sasl.kerberos.ticket.renew.jitter"
     " sasl.login.refresh.window.factor sasl.login.refresh.window.jitter"
     " sasl.login.refresh.min.period.seconds sasl.login.refresh.buffer.seconds sasl.login.connect.timeout.ms"
     " sasl.login.read.timeout.ms sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms"
@@ -87,10 +85,11 @@ _JAVA = _names(
     " ssl.keymanager.algorithm ssl.trustmanager.algorithm ssl.secure.random.implementation"
     " ssl.endpoint.identification.algorithm ssl.engine.factory.class"
 )
-"""Other settings of Java's consumer: those that are translated below, that `sink.config.rules` fixes, or that mean
-nothing to librdkafka."""
-_KNOWN = _NATIVE | _NATIVE_CONSUMER | _JAVA | set(_RENAMED)
-_SINK_SETTINGS = ("bootstrap.servers", "topic.names")
+"""Other settings of Java's consumer. The functions below translate those of stores and logins, `sink.config.rules`
+fixes some, and librdkafka has nothing like the rest."""
+_KNOWN = _NATIVE | _NATIVE_CONSUMER | _OTHER_JAVA | {*_RENAMED, *_RENAMED_CONSUMER}
+_SINK_SETTINGS = ("bootstrap.servers", "topic.names", "topic.regex", "group.offsets", "open.transaction.limit")
+"""The sink's own settings below `kafka.`, which never get here: a mistyped one does."""
 
 _FILES = (
     "ssl.ca.location",
@@ -101,17 +100,19 @@ _FILES = (
     "sasl.kerberos.keytab",
 )
 
-_OPTION = re.compile(r"([\w.]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s;\"']+)", re.DOTALL)
+_JAAS_OPTION = re.compile(r"([\w.]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s;\"']+)", re.DOTALL)
+"""`name=value` in sasl.jaas.config, whose value may be in quotes."""
 
 
 def for_native(bootstrap: str, settings: Properties) -> Properties:
-    """Returns settings for confluent-kafka's AdminClient and Consumer, as far as metadata and offsets need them."""
+    """Returns the native settings of clients that read metadata and offsets. `settings` are the user's."""
     native = {k: v for k, v in settings.items() if k in _NATIVE}
     for name, translated in _RENAMED.items():
         if name in settings:
             native.setdefault(translated, settings[name])
     algorithm = settings.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
+        # Java turns the check of host names off by an empty text.
         native["ssl.endpoint.identification.algorithm"] = algorithm.lower() or "none"
     _native_stores(settings, native)
     _native_login(settings, native)
@@ -120,17 +121,19 @@ def for_native(bootstrap: str, settings: Properties) -> Properties:
 
 
 def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
-    """Returns settings for confluent-kafka's Consumer that reads records: those of `for_native`, and bounds of its
-    fetches and its queue.
+    """Returns the native settings of the consumer that reads records: those of `for_native`, and the user's for its
+    fetches, its queue and its group.
     """
     native = {**for_native(bootstrap, settings)}
-    native |= {translated: settings[name] for name, translated in _FETCH.items() if name in settings}
+    native |= {translated: settings[name] for name, translated in _RENAMED_CONSUMER.items() if name in settings}
     native |= {name: value for name, value in settings.items() if name in _NATIVE_CONSUMER}
     return Properties(native, _secret_names(settings, native))
 
 
 def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields `(setting, sentence)` for settings that librdkafka cannot be told, and for mistyped names."""
+    """Yields name and problem of each setting that librdkafka would have to know and does not, or whose name looks
+    mistyped.
+    """
     for name in settings:
         if name not in _KNOWN and (near := difflib.get_close_matches(name, [*_KNOWN, *_SINK_SETTINGS], 1, 0.85)):
             yield (
@@ -160,7 +163,7 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     elif not mechanism:
         yield (
             "security.protocol",
-            "kafka.sasl.mechanism is missing, which kafka.security.protocol needs. Set it, like SCRAM-SHA-512.",
+            "kafka.sasl.mechanism is missing, and kafka.security.protocol needs it. Set it, like SCRAM-SHA-512.",
         )
 
 
@@ -170,8 +173,8 @@ def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if "ssl.truststore.location" in set_names and not pem_authority and not _is_pem(settings, "ssl.truststore"):
         yield (
             "ssl.truststore.location",
-            "kafka.ssl.truststore.location is read by Java's client only, unless kafka.ssl.truststore.type is PEM. Give"
-            " the same authorities as kafka.ssl.ca.location (PEM).",
+            "kafka.ssl.truststore.location is read by Java's client only, unless kafka.ssl.truststore.type is PEM. Set"
+            " kafka.ssl.ca.location (PEM) to a file with the same authorities.",
         )
     pem_key = set_names & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.certificate.chain"}
     store_type = settings.get("ssl.keystore.type", "JKS").upper()
@@ -179,20 +182,25 @@ def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield (
             "ssl.keystore.location",
             f"kafka.ssl.keystore.location of type {store_type} is read by Java's client only. Set"
-            " kafka.ssl.keystore.type to PKCS12 or PEM (and convert it), or give kafka.ssl.certificate.location and"
-            " kafka.ssl.key.location (PEM).",
+            " kafka.ssl.keystore.type to PKCS12 or PEM (and convert the store), or set kafka.ssl.certificate.location"
+            " and kafka.ssl.key.location to PEM files.",
         )
     for name in _FILES:
-        # Authorities may be in a directory, or be looked for: `probe`.
+        # `probe` makes librdkafka look for authorities in the usual places of the host.
         if name in set_names and settings[name] != "probe" and not Path(settings[name]).exists():
             yield name, f"kafka.{name} names a file that does not exist. Check the path."
     for half, other in (("ssl.certificate", "ssl.key"), ("ssl.key", "ssl.certificate")):
         is_set = [any(f"{name}.{form}" in set_names for form in ("location", "pem")) for name in (half, other)]
         if is_set == [True, False]:
             yield half, f"kafka.{half}.* is set without kafka.{other}.*. A client certificate needs both."
+    chain, key = "ssl.keystore.certificate.chain", "ssl.keystore.key"
+    for half, other in ((chain, key), (key, chain)):
+        if half in set_names and other not in set_names:
+            yield half, f"kafka.{half} is set without kafka.{other}. A client certificate needs both."
 
 
 def _native_stores(settings: Mapping[str, str], native: dict[str, str]) -> None:
+    """Adds to `native` the authorities and the client certificate of Java's stores, unless it has them already."""
     if not {"ssl.ca.location", "ssl.ca.pem"} & set(native):
         if "ssl.truststore.certificates" in settings:
             native["ssl.ca.pem"] = settings["ssl.truststore.certificates"]
@@ -213,6 +221,7 @@ def _native_stores(settings: Mapping[str, str], native: dict[str, str]) -> None:
 
 
 def _native_login(settings: Mapping[str, str], native: dict[str, str]) -> None:
+    """Adds to `native` the credentials of Java's sasl.jaas.config, unless it has them already."""
     options = _options(settings.get("sasl.jaas.config", ""))
     mechanism = _mechanism(settings)
     if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
@@ -237,7 +246,7 @@ def _native_login(settings: Mapping[str, str], native: dict[str, str]) -> None:
         if option in options:
             native.setdefault(name, options[option])
     if mechanism == "GSSAPI" and "sasl.kerberos.keytab" not in native:
-        # librdkafka runs `kinit` with a keytab. Without one, another program renews the tickets.
+        # librdkafka would run `kinit` with a keytab. Without one, another program renews the tickets: run nothing.
         native.setdefault("sasl.kerberos.kinit.cmd", "true")
 
 
@@ -250,8 +259,9 @@ def _is_pem(settings: Mapping[str, str], store: str) -> bool:
 
 
 def _options(jaas: str) -> dict[str, str]:
+    """Returns the options of a login module: the user name and the password, for example."""
     options: dict[str, str] = {}
-    for match in _OPTION.finditer(jaas):
+    for match in _JAAS_OPTION.finditer(jaas):
         value = match[2]
         quoted = value[0] in "\"'" and len(value) > 1
         options[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
@@ -259,6 +269,6 @@ def _options(jaas: str) -> dict[str, str]:
 
 
 def _secret_names(settings: Properties, client_settings: Mapping[str, str]) -> list[str]:
-    """Returns the names in `client_settings` whose value contains a secret of `settings`, under any name."""
+    """Returns the names in `client_settings` of values that contain a secret of `settings`, under whatever name."""
     secrets = [secret for secret in settings.secrets() if secret]
     return [name for name, value in client_settings.items() if any(secret in value for secret in secrets)]

@@ -157,8 +157,12 @@ def test_translated_secrets_stay_hidden():
         ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is missing"),
         ({"ssl.keystore.location": "/k.jks"}, "of type JKS is read by Java's client only"),
         ({"ssl.certificate.pem": "x"}, "A client certificate needs both"),
+        ({"ssl.keystore.certificate.chain": "x"}, "is set without kafka.ssl.keystore.key. A client certificate needs"),
+        ({"ssl.keystore.key": "x"}, "is set without kafka.ssl.keystore.certificate.chain. A client certificate needs"),
         ({"sasl.kerberos.keytab": "/no/such"}, "kafka.sasl.kerberos.keytab names a file that does not exist"),
         ({"securiti.protocol": "SSL"}, "Did you mean kafka.security.protocol?"),
+        ({"topic.regexp": "orders-.*"}, "Did you mean kafka.topic.regex?"),
+        ({"group.offset": "orders"}, "Did you mean kafka.group.offsets?"),
     ],
 )
 def test_what_librdkafka_cannot_be_told_is_said(settings: dict[str, str], reason: str):
