@@ -15,7 +15,7 @@ from coordination.errors import ConfigError
 from sink.config import kafka as config_kafka
 from sink.config.files import ENVIRONMENT_PREFIX, PASS_THROUGH, Entry, Problem, resolve, variable_name
 from sink.config.groups.endpoints import TOPICS, topics_problem
-from sink.config.groups.records import COLUMNS, RAW_COLUMNS, schema_problem
+from sink.config.groups.records import COLUMN_SETTINGS, RAW_COLUMNS, schema_problem
 from sink.config.model import Settings, aliases
 from sink.config.rules import FOREIGN, canonical, refusals
 from sink.config.spelling import KNOWN, mistaken_for
@@ -39,7 +39,7 @@ def settings_of(
     Paths are relative to `directory`. Without `columns`, settings of the columns are ignored.
     """
     if not columns:
-        chosen = {name: entry for name, entry in chosen.items() if name not in COLUMNS}
+        chosen = {name: entry for name, entry in chosen.items() if name not in COLUMN_SETTINGS}
     resolved: dict[str, Entry] = {}
     for name, entry in chosen.items():
         for resolved_entry in without_problems([resolve(entry, environ, directory)], problems):
@@ -108,7 +108,7 @@ def _build(
         if (
             columns
             and any(detail["loc"] for detail in error.errors(include_url=False))
-            and (sentence := schema_problem([name for name in COLUMNS if name in mentioned], raw_columns))
+            and (sentence := schema_problem([name for name in COLUMN_SETTINGS if name in mentioned], raw_columns))
         ):
             problems.append(Problem(origin, sentence))
         return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -256,7 +259,7 @@ hdfs.url: hdfs://namenode
         "line 11: 'flush.sise' is not a setting. Did you mean flush.size?",
         "environment variable SINK_LOG_LEVEL: log.level ('loud') is not one of its values. Use debug, info",
         "kafka.topic.names is missing. Set it",
-        "one of schema.ddl, schema.file and schema.subject describes the records, but none is set",
+        "one of schema.ddl, schema.file and schema.subject gives the columns, but none is set",
         "for 13 reasons",
     ):
         assert sentence in message, sentence
@@ -325,6 +328,25 @@ def test_a_mistake_is_named_with_its_remedy(refusal, extra, expected):
 def test_both_kinds_of_schema_at_once_are_refused(write, refusal):
     write("id BIGINT", "a.ddl")
     assert "schema.ddl and schema.file are set. Set one" in refusal("schema.file: a.ddl\n")
+
+
+def test_a_schema_file_is_utf_8_whatever_the_locale_is(write):
+    write("id BIGINT COMMENT 'größe'", "a.ddl")
+    config = write(MINIMAL.replace("schema.ddl: id BIGINT", "schema.file: a.ddl"))
+    code = (
+        "import sys; from pathlib import Path; from tests.one_sink import load;"
+        " print(ascii(load(Path(sys.argv[1]), {}).schema_text))"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    shown = subprocess.run(
+        [sys.executable, "-c", code, str(config)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, **locale},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.strip() == ascii("id BIGINT COMMENT 'größe'")
 
 
 def test_a_schema_file_lies_beside_the_configuration(write, settings_with, tmp_path):

@@ -1,4 +1,4 @@
-"""The format of Kafka's records, their columns, and the source of their schemas."""
+"""The settings that say how Kafka's records are decoded: their format, their columns, and where their schemas are."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from sink.schema.bounds import SchemaBounds
 
 RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
-"""Columns of a table of undecoded values, unless schema.ddl names them."""
+"""The columns, as DDL, of each `value.format` that decodes nothing, if no setting gives them."""
 
-COLUMNS = ("schema.ddl", "schema.file", "schema.subject")
-"""Exactly one of them gives the columns."""
+COLUMN_SETTINGS = ("schema.ddl", "schema.file", "schema.subject")
+"""Settings that give the columns. Exactly one of them is set, or none if `RAW_COLUMNS` has the format."""
 
 
 def schema_problem(set_names: Collection[str], raw_columns: str) -> str | None:
-    """Returns the problem with `set_names`, the set ones of `COLUMNS`, or None. `raw_columns` may replace them."""
+    """Returns the problem with the settings of `COLUMN_SETTINGS` that are set, which are `set_names`; None without one.
+    `raw_columns` are the format's own columns, which need no setting; empty without any.
+    """
     if len(set_names) == 1 or (raw_columns and not set_names):
         return None
     listed = f"{' and '.join(set_names)} are" if set_names else "none is"
-    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {listed} set. Set one."
+    *first, last = COLUMN_SETTINGS
+    return f"one of {', '.join(first)} and {last} gives the columns, but {listed} set. Set one."
 
 
 class RecordSettings(SettingGroup):
@@ -42,15 +45,16 @@ class RecordSettings(SettingGroup):
     )
     schema_subject: Text | None = setting(
         "schema.subject",
-        "Subject of the schema registry whose newest schema has the columns: the table follows it.",
+        "Subject of the schema registry. Its newest schema gives the columns, and the table follows it.",
         default=None,
         same_on_all_workers=True,
     )
     schema_compatibility: Annotated[Literal["NONE", "BACKWARD", "FORWARD", "FULL"], Capitals] = setting(
         "schema.compatibility",
-        "How the table follows its records' columns. `BACKWARD`: nullable columns are added, and types widen that can."
-        " `FULL`: columns are added, no type changes. `FORWARD`: the table stays as it is. Anything else halts the"
-        " sink, with both schemas. `NONE`: what cannot change stays, and a record that does not fit is a bad record.",
+        "How the table follows changes of its records' columns. `BACKWARD`: nullable columns are added, and types are"
+        " widened where that is possible. `FULL`: columns are added, and no type changes. `FORWARD`: the table stays as"
+        " it is. Any other change halts the sink, and the halt shows both schemas. `NONE`: other changes are ignored,"
+        " and a record that does not fit the table is a bad record.",
         default="BACKWARD",
         same_on_all_workers=True,
     )
@@ -64,8 +68,8 @@ class RecordSettings(SettingGroup):
     )
     schema_max_columns: Annotated[int, BeforeValidator(count)] = setting(
         "schema.max.columns",
-        "Most columns, inner ones counted, of a schema that is registered or written in a file. A larger one is"
-        " refused before it is unfolded: a few lines that refer to each other can stand for millions of columns.",
+        "The most columns, nested ones included, of a schema in the registry or in a file. A larger schema is refused"
+        " before it is unfolded: a few lines that refer to each other can stand for millions of columns.",
         default=5_000,
         ge=1,
         le=100_000,
@@ -73,7 +77,7 @@ class RecordSettings(SettingGroup):
     )
     schema_max_levels: Annotated[int, BeforeValidator(count)] = setting(
         "schema.max.levels",
-        "Most levels to which the types of a schema may be nested.",
+        "The most levels to which the types of a schema may be nested.",
         default=64,
         ge=1,
         le=100,
@@ -81,53 +85,54 @@ class RecordSettings(SettingGroup):
     )
     value_format: Annotated[ValueFormatName, Choice] = setting(
         "value.format",
-        "How values are written. `-confluent`: behind the header of a schema registry, which names the schema that each"
-        " value was written with; `avro` and `protobuf` alone are plain, by the schema of `value.schema.file`. Columns"
-        " get the fields of their names.",
+        "How values are written. With `-confluent` each value begins with the header of a schema registry's"
+        " serializer, which names the value's schema. `avro` and `protobuf` are values without a header:"
+        " `value.schema.file` has their schema. A field fills the column of its name.",
         default="json",
         same_on_all_workers=True,
     )
     value_schema_file: BinaryFile = setting(
         "value.schema.file",
-        "Schema that plain values are written with, relative to the configuration file: of Avro the JSON (by default"
-        " `schema.file`, if that is Avro), of Protobuf a descriptor set (`protoc --include_imports"
+        "File with the schema of values without a header, relative to the configuration file. For Avro the schema as"
+        " JSON, by default `schema.file` if that is Avro. For Protobuf a descriptor set (`protoc --include_imports"
         " --descriptor_set_out`) or a .proto file.",
         default=None,
     )
     value_envelope: Annotated[Literal["none", "debezium"], Choice] = setting(
         "value.envelope",
-        "`debezium`: values are Debezium's change events (create, update, delete, snapshot), and the columns those of"
-        " the changed row. Only with `write.operation=upsert`.",
+        "`debezium`: values are Debezium's change events (create, update, delete, snapshot), and the columns are those"
+        " of the changed row. Only with `write.operation=upsert`.",
         default="none",
         same_on_all_workers=True,
     )
     debezium_ordering: Annotated[Literal["log", "lsn", "binlog", "ts_ms"], Choice] = setting(
         "debezium.ordering",
         "What orders the changes of a row: the order of the log, Postgres' `source.lsn`, MySQL's `source.file` and"
-        " `source.pos`, or `source.ts_ms`. All but `log` add a column, `_debezium_` and this name.",
+        " `source.pos`, or `source.ts_ms`. All but `log` add a column that is named after the choice, like"
+        " `_debezium_lsn`.",
         default="log",
         same_on_all_workers=True,
     )
     debezium_before: Annotated[Literal["key", "row"], Choice] = setting(
         "debezium.before",
-        "What a delete says in `before`: the `key` alone, beside which Debezium fills other columns with empty texts"
-        " and zeros, or the whole `row` (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL). A table"
-        " that is partitioned by other columns than its key's needs `row`, or `index.type=record`.",
+        "What a delete has in `before`: only the `key`, with empty texts and zeros in all other columns, or the whole"
+        " `row` (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL). A table that is partitioned by columns"
+        " outside its key needs `row`, or `index.type=record`.",
         default="key",
         same_on_all_workers=True,
     )
     value_message: Text | None = setting(
         "value.message",
-        "Full name of the Protobuf message that plain values are. Behind a registry's header it names the message whose"
-        " fields are the columns, where the schema of `schema.subject` has several.",
+        "Full name of the Protobuf message that values without a header are. Of values with a header: the message"
+        " whose fields are the columns, needed if the schema of `schema.subject` has several messages.",
         default=None,
         same_on_all_workers=True,
     )
     schema_types: TypeNames = setting(
         "schema.types",
-        "Full names of the Avro records or Protobuf messages that land, like `shop.Order`, of topics that hold several"
-        " types; a record of another is bad. Default: `value.message`, or the type of the newest schema of"
-        " `schema.subject`.",
+        "Full names of the Avro records or Protobuf messages that land, like `shop.Order`, if a topic has records of"
+        " several types. A record of another type is bad. Default: `value.message`, or the type of the newest schema"
+        " of `schema.subject`.",
         default=(),
         same_on_all_workers=True,
     )
@@ -138,8 +143,8 @@ class RecordSettings(SettingGroup):
     )
     registry_name: Text = setting(
         "schema.registry.name",
-        "Name of the registry whose ids the records carry. Give it another value when a registry was built anew: its"
-        " ids are other schemas from then on. Without that, an id whose schema changes halts the sink.",
+        "Name of the registry whose schema ids the records carry. Set another name once the registry was built anew:"
+        " its ids stand for other schemas then. Under the same name, an id whose schema changes halts the sink.",
         default="",
         same_on_all_workers=True,
     )
@@ -148,7 +153,8 @@ class RecordSettings(SettingGroup):
     )
     registry_ca: TextFile = setting(
         "schema.registry.ssl.ca.location",
-        "Certificates (PEM) that the registry's may be signed by; relative to the configuration file.",
+        "Certificates (PEM) of the authorities that may have signed the registry's; relative to the configuration"
+        " file.",
         default=None,
     )
     registry_certificate: TextFile = setting(
@@ -159,13 +165,13 @@ class RecordSettings(SettingGroup):
     )
     key_format: Annotated[Literal["none", "string", "bytes"], Choice] = setting(
         "key.format",
-        "Add `_kafka_key`, the record's key as text or as bytes; `none` leaves it out.",
+        "Adds the column `_kafka_key`, the record's key as text or as bytes; `none` leaves it out.",
         default="none",
         same_on_all_workers=True,
     )
     headers: Flag = setting(
         "headers.column",
-        "Add `_kafka_headers`, the record's headers: an array of `key` and `value`.",
+        "Adds the column `_kafka_headers`, the record's headers: an array of structs of `key` and `value`.",
         default=False,
         same_on_all_workers=True,
     )
@@ -175,22 +181,23 @@ class RecordSettings(SettingGroup):
     @model_validator(mode="after")
     def _one_schema(self, info: ValidationInfo) -> RecordSettings:
         raw_columns = RAW_COLUMNS.get(self.value_format, "")
+        # `sink infer`, for example, loads a configuration without columns.
         is_needed = (info.context or {}).get("columns", True)
-        set_names = [name for name in COLUMNS if getattr(self, name.replace(".", "_")) is not None]
+        set_names = [name for name in COLUMN_SETTINGS if getattr(self, name.replace(".", "_")) is not None]
         if is_needed and (problem := schema_problem(set_names, raw_columns)):
             raise ValueError(problem)
-        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw_columns
+        content = self.schema_file.read_text("utf-8") if self.schema_file else self.schema_ddl or raw_columns
         object.__setattr__(self, "_schema_text", content.strip())
         return self
 
     @property
     def schema_bounds(self) -> SchemaBounds:
-        # Imported here: the package pulls in PySpark and Arrow.
+        # Imported here: `sink.schema` imports PySpark and Arrow, which commands that only load settings do without.
         from sink.schema.bounds import SchemaBounds
 
         return SchemaBounds(self.schema_max_columns, self.schema_max_levels)
 
     @property
     def schema_text(self) -> str:
-        """The columns as written: DDL, or an Avro schema as JSON."""
+        """The columns as the user wrote them: DDL, or an Avro schema as JSON. Empty with schema.subject."""
         return self._schema_text
