@@ -83,9 +83,9 @@ class LogConsumer:
     def fits(self, cluster: str, topic_ids: Mapping[str, str]) -> bool:
         """Whether it may read from this cluster and these topics: it has seen no other ids of them. An empty cluster is
         any."""
-        known = self._identities.topic_ids
+        known = (*self._identities.topic_ids.items(), *self._identities.history)
         is_same_cluster = not (cluster and self._identities.clusters) or self._identities.clusters == {cluster}
-        return is_same_cluster and all(known.get(topic, topic_id) == topic_id for topic, topic_id in topic_ids.items())
+        return is_same_cluster and all(topic_ids.get(topic, topic_id) == topic_id for topic, topic_id in known)
 
     def expect(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
         """Binds it to a cluster and to topics by their ids, in URL-safe base64. Call it before `assign`. An empty

@@ -129,7 +129,7 @@ def test_a_consumer_is_kept_by_its_settings_until_it_is_dropped(load_settings: L
 
 def test_few_consumers_are_kept_and_the_oldest_is_closed_first(load_settings: Load) -> None:
     consumers = [kept_consumer(consumer_of(load_settings({}), size << 20), "", {}) for size in range(1, 8)]
-    assert len(kafka_consumer._kept) == kafka_consumer._KEPT
+    assert len(kafka_consumer._kept) == kafka_consumer._MAX_KEPT
     assert kept_consumer(consumer_of(load_settings({}), 7 << 20), "", {}) is consumers[-1]
     assert kept_consumer(consumer_of(load_settings({}), 1 << 20), "", {}) is not consumers[0]
     with pytest.raises(RuntimeError, match="closed"):

@@ -105,6 +105,18 @@ def test_a_client_that_knows_another_topic_of_that_name_does_not_fit(clusters: t
     consumer.close()
 
 
+def test_a_client_before_whose_eyes_a_topic_was_created_again_twice_does_not_fit(
+    clusters: tuple[Cluster, Cluster],
+) -> None:
+    consumer = consumer_of(clusters[0])
+    for earlier, later in (("first", "second"), ("second", "third")):
+        consumer._identities.log(7, "%s", f"[thrd:main]: Topic t changed id from {earlier} to {later}")
+    assert not consumer.fits("", {"t": "third"})
+    with pytest.raises(WrongLog):
+        consumer.expect("", {"t": "third"})
+    consumer.close()
+
+
 def test_a_topic_without_an_expected_id_cannot_be_assigned(clusters: tuple[Cluster, Cluster]) -> None:
     consumer = consumer_of(clusters[0])
     with pytest.raises(AssertionError, match="expect"):

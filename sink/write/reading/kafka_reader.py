@@ -305,7 +305,7 @@ class TaskReader:
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
         elif code not in IGNORED_ERRORS:
-            self._consumer.trouble = error.str()
+            self._consumer.last_error = error.str()
 
     def _begin_at_start(self, run: _Run) -> None:
         """Reads a range without its anchor, which the log no longer has."""
@@ -368,9 +368,9 @@ class TaskReader:
 
     def _require_progress(self, head: _Run) -> None:
         if self._consumer.is_exhausted:
-            raise MemoryError(f"Kafka: {self._consumer.trouble}")
+            raise MemoryError(f"Kafka: {self._consumer.last_error}")
         if self._silent_seconds > SILENT_SECONDS:
-            cause = f": {self._consumer.trouble}" if self._consumer.trouble else ""
+            cause = f": {self._consumer.last_error}" if self._consumer.last_error else ""
             raise Unavailable(
                 f"Kafka: no record of {head.topic}-{head.partition} from offset {head.position} on came for"
                 f" {self._silent_seconds:.0f} s{cause}{self._last_end}. The sink reads the slices again."
