@@ -1,14 +1,18 @@
-"""Deletes files that late tasks wrote under instants of this sink that were rolled back.
+"""Deletes files that late tasks wrote under instants that this sink had rolled back.
 
-A task may outlive the transaction or clustering that it wrote for. A reader without the metadata table takes an instant
-that is older than the active timeline for committed, and would show such a file. Most have a marker, or are named by
-the rollback. But Hudi plans a rollback by the markers that are there, and deletes all of them in the end: a file whose
-marker was made in between is known by its name alone. So storage is listed, once for each instant, before archiving
-lets the active timeline begin later. Guarantee: a file is deleted only if
-this sink rolled its instant back, noted that when the rollback was complete (`note_rollback`), and the instant is
-neither pending nor complete, on the active timeline or in the archive. Such an instant is never begun again. So files
-of complete and pending instants stay, and those of other writers. Void for a task that was stopped in that moment and
-writes its file after the listing. Raises what py4j raises, Corrupt and Unavailable.
+A task may outlive the transaction or clustering that it writes for. A reader without the metadata table takes every
+instant that is older than the active timeline for committed: it would show the file of such a task.
+
+Hudi plans a rollback by the markers that it finds, and deletes all markers when it ends. `sweep` deletes the files that
+a complete rollback names, if they are there again, and the files whose markers were made after it. A file whose marker
+was made between plan and end is named by neither. `sweep_unmarked` finds it by the instant in its name: it lists
+storage, once for each instant, before archiving lets the active timeline begin after that instant.
+
+Guarantee: a file is deleted only if this sink rolled its instant back and noted that after the rollback was complete
+(`note_rollback`), and if the instant is neither pending nor complete, on the active timeline or in the archive. No
+worker begins such an instant again. So files of pending and complete instants stay, and so do those of other writers.
+Void for a task that made its marker between plan and end, and that writes its file only after storage was listed.
+Raises what py4j raises, Corrupt and Unavailable.
 """
 
 from __future__ import annotations
@@ -27,25 +31,27 @@ LOG = structlog.get_logger("sink.hudi")
 TEMP = ".hoodie/.temp"
 _MARKER = ".marker."
 NOTES = ".hoodie/.sink_rollbacks"
-"""A directory with a file for each instant that this sink rolled back. Not in the directory of Hudi's markers: with
-another file there, a second rollback of an instant, which a late writer has made pending again, leaves all files."""
+"""A directory of notes: an empty file for each instant that this sink rolled back, named by the instant. It is not
+below Hudi's markers. A late writer may make an instant pending again, and a second rollback that finds another file
+among the markers deletes none of the instant's files."""
 _LISTED = ".listed"
-"""Follows the name of a note, if storage was listed for files of its instant."""
+"""The suffix of a second note: storage was listed for files of the instant."""
 _NOTE_DAYS = 7
-"""No task of an instant runs longer."""
+"""Days for which notes are kept: no task of an instant runs longer."""
 
 
 def note_rollback(hudi: HudiClient, instant: str) -> None:
-    """Notes that this sink's rollback of its instant is complete."""
+    """Notes that this sink has rolled back an instant of its own, and that the rollback is complete."""
     hudi.storage().create(hudi.path(f"{NOTES}/{instant}"), True).close()
 
 
 def marked_files(hudi: HudiClient, instant: str) -> list[str]:
-    """Returns the paths, relative to the table, of the data files that have a marker of the instant."""
+    """Returns the paths, relative to the table, of data files with a marker of the instant. A file may be missing."""
     return [marker.rpartition(_MARKER)[0] for marker in _markers(hudi, instant)]
 
 
 def _markers(hudi: HudiClient, instant: str) -> list[str]:
+    """Returns the paths of the instant's markers, relative to their directory."""
     directory = f"{TEMP}/{instant}"
     if not hudi.storage().exists(hudi.path(directory)):
         return []
@@ -53,11 +59,11 @@ def _markers(hudi: HudiClient, instant: str) -> list[str]:
 
 
 def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
-    """Removes files of this sink's instants whose rollback is complete: those that the rollback removed and a late task
-    wrote again, and those that a late task has marked since. Also removes quarantined bad records of transactions that
-    have ended.
+    """Deletes the files of rolled-back instants that the rollback names, and those that have a marker. Deletes what no
+    longer serves: their markers and notes after seven days, and quarantined bad records of transactions that have
+    ended.
     """
-    # Listed before the timeline: what is listed belongs to an instant that was begun before.
+    # Listed before the timeline is read: the timeline then shows what became of each instant that is listed.
     quarantined, (noted, listed) = hudi.names(QUARANTINE), _notes(hudi)
     storage = hudi.storage()
     for name in _revived(hudi, timeline.snapshot()):
@@ -76,7 +82,8 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
     pending = {entry.requested for entry in snapshot.instants if not entry.done}
     for instant in noted:
         if is_old(instant) and instant not in pending:
-            for suffix in ("", _LISTED) if instant in listed else ("",):
+            # The note itself goes last: a sweep that dies here finds the instant again.
+            for suffix in (_LISTED, "") if instant in listed else ("",):
                 storage.deleteFile(hudi.path(f"{NOTES}/{instant}{suffix}"))
     for instant in quarantined:
         if not any(not entry.done for entry in snapshot.writes_at(instant)):
@@ -84,19 +91,21 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
 
 
 def sweep_unmarked(hudi: HudiClient, timeline: HudiTimeline) -> None:
-    """Removes files of instants that archiving is about to let the active timeline forget, whatever names them."""
+    """Deletes the files of rolled-back instants that the next archiving may let the active timeline forget. Lists all
+    partitions for them, once for each instant.
+    """
     noted, listed = _notes(hudi)
     if noted <= listed:
         return
     snapshot = timeline.snapshot()
     writes = sorted(entry.requested for entry in snapshot.instants if entry.done and entry.action in WRITES)
     if len(writes) <= int(hudi.config.getMaxCommitsToKeep()):
-        return
-    kept = writes[-int(hudi.config.getMinCommitsToKeep())]
-    due = timeline.gone(snapshot, {instant for instant in noted - listed if instant < kept})
+        return  # the next archiving archives nothing
+    oldest_kept = writes[-int(hudi.config.getMinCommitsToKeep())]
+    due = timeline.gone(snapshot, {instant for instant in noted - listed if instant < oldest_kept})
     if not due:
         return
-    # Listed before the timeline is looked at again: what is listed belongs to an instant that was begun before.
+    # Listed before the timeline is read again: it then shows whether an instant has become pending or complete.
     found = files_of(hudi, due)
     gone = timeline.gone(timeline.snapshot(), due)
     storage = hudi.storage()
@@ -110,15 +119,15 @@ def sweep_unmarked(hudi: HudiClient, timeline: HudiTimeline) -> None:
 
 
 def _notes(hudi: HudiClient) -> tuple[set[str], set[str]]:
-    """Returns the instants that have a note, and those of them for which storage was listed."""
+    """Returns the instants that have a note, and the instants for which storage was listed."""
     names = set(hudi.names(NOTES))
     listed = {name.removesuffix(_LISTED) for name in names if name.endswith(_LISTED)}
     return {name for name in names if not name.endswith(_LISTED)}, listed
 
 
 def _revived(hudi: HudiClient, snapshot: ActiveTimeline) -> list[str]:
-    """Returns inflight files of rolled back instants that a late writer has made again, where the requested files are
-    gone: Hudi's writer notes its plan there.
+    """Returns inflight files that a late writer has made again after the rollback: Hudi's writer of upserts keeps its
+    plan there. Without the requested file, which the rollback deleted, Hudi cannot roll the instant back at once.
     """
     pending = {
         entry.requested for entry in snapshot.instants if entry.requested in snapshot.rolled_back and not entry.done
@@ -129,6 +138,6 @@ def _revived(hudi: HudiClient, snapshot: ActiveTimeline) -> list[str]:
 
 
 def is_old(instant: str) -> bool:
-    """Whether no task of what began at this instant can still run."""
+    """Returns whether the instant began so long ago that no task of it can still run."""
     begun = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     return datetime.now(timezone.utc) - begun > timedelta(days=_NOTE_DAYS)
