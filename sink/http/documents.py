@@ -15,7 +15,7 @@ from typing import Any
 from sink.http.fleet import FleetReading, SinkNow
 from sink.operations.health import Judgement
 from sink.operations.remedies import finding
-from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, ended_status
+from sink.operations.status import FORMAT, HISTORY_LENGTH, EndedStatus, PartitionStatus, ended_status
 from sink.telemetry.backlog import PartitionTrend, Trend, last_commit
 from sink.telemetry.version import sink_version
 
@@ -83,7 +83,8 @@ def _status(fleet: FleetReading, name: str) -> dict[str, Any]:
     document = replace(evidence.status, partitions=()).to_json()
     for entry, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
         entry["entered"] = dict(transaction.header.times)
-    for entry, summary in zip(document["history"], reversed(evidence.view.ledger.history[-NEWEST:]), strict=True):
+    newest = evidence.view.ledger.history[-HISTORY_LENGTH:]
+    for entry, summary in zip(document["history"], reversed(newest), strict=True):
         entry["entered"] = dict(summary.times)
     trends = {
         (topic_partition.topic, topic_partition.partition): trend

@@ -31,7 +31,7 @@ from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
 from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.remedies import Finding, finding
-from sink.operations.status import OutsideStatus, build, outside_workers
+from sink.operations.status import OutsideStatus, outside_workers, status_of
 from sink.telemetry.backlog import Trend
 from sink.telemetry.periodic import Periodic
 
@@ -288,7 +288,7 @@ class FleetWatch:
             evidence = replace(
                 evidence,
                 view=tree.view,
-                status=build(sink, tree, log, wall, outside),
+                status=status_of(sink, tree, log, wall, outside),
                 departed_workers=tuple(
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),

@@ -156,7 +156,7 @@ def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot,
     moved_states = {move.source: move.after for move in moves}
     refuse_to_leave_out(view, table.checkpoint, moved_states)
     # This brings the ledger level with the table: unmoved partitions of a tree that was behind follow the table.
-    changed = {**recovery.followed(view.states, view.ledger, table.checkpoint), **moved_states}
+    changed = {**recovery.followed_states(view.states, view.ledger, table.checkpoint), **moved_states}
     ledger = _ledger(view, table, moves, changed)
     refuse_to_skip(view, table.checkpoint, changed, ledger)
     return Reset(view.halt, moves, aborted, changed, ledger)

@@ -1,7 +1,9 @@
-"""The state of a sink, as one value: read from ZooKeeper, with the lag if Kafka answers.
+"""The state of a sink as one value, which `sink status --json` and HTTP show: read from ZooKeeper, and from Kafka if it
+answers.
 
 The JSON form has a `format` number. Within one format, fields are added, never renamed or removed. A reading is not
-atomic: two facts in it may be a moment apart. An error of Kafka is part of the status. Raises nothing.
+atomic: two facts in it may be a moment apart. An error of Kafka is part of the status. Points in time are seconds since
+1970; 0 is never. Raises nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from sink.operations.observed_sink import ObservedSink
 from sink.telemetry.backlog import lag
 
 FORMAT = 1
-NEWEST = 10
-"""Ended transactions in a status; `sink history` has more."""
+HISTORY_LENGTH = 10
+"""The most ended transactions in a status; `sink history` has more."""
 PHASE_NAMES = {
     (Phase.PLANNED.value, Phase.STARTED.value): "begin",
     (Phase.STARTED.value, Phase.PREPARED.value): "write",
@@ -35,7 +37,7 @@ PHASE_NAMES = {
     (Phase.COMMITTED.value, "ENDED"): "settle",
     (Phase.ABORTED.value, "ENDED"): "roll back",
 }
-"""Names of the time between two entries of a transaction's times."""
+"""Names of the time that a transaction spends between entering the first phase and entering the second."""
 PHASE_ORDER = (*(phase.value for phase in Phase), "ENDED")
 
 
@@ -46,16 +48,20 @@ class MemberStatus:
     host: str
     pid: int
     version: str
+    """The version of the sink that it runs."""
     state: str
+    """`active` or `draining`."""
     role: str
     """`coordinator` (and participant), or `participant`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """`[start, end)` is the recorded range in `status` BEFORE or AFTER. `lag` counts acknowledged offsets that are not
-    committed; `held_back` of them lie behind an open Kafka transaction, from `log_end` on. The log's fields are None if
-    Kafka does not answer."""
+    """The record of a partition, and its log. `[start, end)` is the recorded range: open if `status` is BEFORE,
+    committed if it is AFTER. A NEW partition has no record yet. The offsets before `committed` are in the table. `lag`
+    counts the acknowledged offsets from there on; an open Kafka transaction holds back the last `held_back` of them,
+    from `log_end` on. `lag` and the log's fields are None if Kafka does not answer.
+    """
 
     topic: str
     partition: int
@@ -84,16 +90,23 @@ class TransactionStatus:
     """Since it entered its phase."""
     slices: int
     offsets: int
+    """Offsets that the plan covers."""
     participants: int
+    """Workers that have slices to write."""
     reported: int
+    """Participants whose write status is there."""
     reason: str
+    """Why it was aborted; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedStatus:
+    """A transaction that was committed and settled, or aborted and rolled back: its `outcome`."""
+
     number: int
     batch: int
     outcome: str
+    """`COMMITTED` or `ABORTED`."""
     instant: str | None
     records: int
     reason: str
@@ -107,7 +120,9 @@ class EndedStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutsideStatus:
-    """A process that hosts the sink and is not in its fleet: it `waits`, `hangs` or was `refused`, with the reason."""
+    """A worker process that hosts the sink and has not joined its fleet. `state` is a `SinkState`: `waiting`, `hanging`
+    or `refused`, for example.
+    """
 
     worker: str
     state: str
@@ -116,8 +131,10 @@ class OutsideStatus:
 
 @dataclass(frozen=True, slots=True)
 class CatalogStatus:
-    """The registered state of the table. `committed` is the sink's newest transaction in the catalogue; `behind` counts
-    the transaction numbers after it. `failures` counts failures in a row, the last one at `failed` for `reason`.
+    """The table's entry in a catalogue; `catalog` names both. `worker` registered it last, or failed to; `synced` is
+    when that last succeeded. `committed` is the sink's newest transaction that the catalogue knows of, and `instant`
+    the table's newest instant there. `behind` counts the transaction numbers after `committed`. `failures` counts
+    failures in a row, the last one at `failed` for `reason`.
     """
 
     catalog: str
@@ -138,18 +155,25 @@ class Status:
     exists: bool
     """Whether ZooKeeper has a tree of this sink."""
     keeper: str | None
+    """The UUID of that tree."""
     config: str | None
+    """The digest of the fleet's configuration."""
     same_config: bool
-    """Whether the fleet has the configuration of this command."""
+    """Whether the fleet has the configuration of the process that made this status; True without a tree."""
     epoch: int
     coordinator: str | None
+    """The coordinator's incarnation."""
     halt: Halt | None
     members: tuple[MemberStatus, ...]
     partitions: tuple[PartitionStatus, ...]
     lag: int | None
+    """The sum over all partitions; None if Kafka does not answer."""
     transactions: tuple[TransactionStatus, ...]
+    """Open transactions."""
     history: tuple[EndedStatus, ...]
+    """Transactions that ended last, newest first."""
     committed: int
+    """The number of the newest transaction that is committed and settled."""
     kafka_error: str | None
     services: TableServiceRun | None = None
     """The last run of the table services."""
@@ -157,7 +181,7 @@ class Status:
     """The author, time and reason of the present pause."""
     flush_pending: bool = False
     switchover: str | None = None
-    """The incarnation that was asked to let another worker coordinate, until one does."""
+    """The coordinator's incarnation that an operator asked to yield, until another worker coordinates."""
     catalog: CatalogStatus | None = None
     audit: AuditAnswer | None = None
     """The last audit."""
@@ -170,7 +194,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at a sink: its tree, the ends of its log if Kafka answers, and the status made of both."""
+    """One look at a sink: its tree in ZooKeeper, its log if Kafka answers, and the status made of both."""
 
     view: KeeperView
     log: LogView | None
@@ -180,14 +204,16 @@ class Reading:
 def reading_of(
     sink: ObservedSink, tree: FullTree, log_answer: LogAnswer | None, hosts: Mapping[str, HostedRecord]
 ) -> Reading:
-    """Makes a reading of what was read. `hosts`: the sink's record in each process that hosts it, by worker."""
+    """Makes the reading of a sink. `log_answer` is None if Kafka was not asked. `hosts` has the sink's record in each
+    worker process that hosts it, by worker.
+    """
     outside = outside_workers(hosts)
-    status = build(sink, tree, log_answer, time.time(), outside)
+    status = status_of(sink, tree, log_answer, time.time(), outside)
     return Reading(tree.view, log_answer if isinstance(log_answer, LogView) else None, status)
 
 
 def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
-    """Returns workers that host the sink and do not take part in it."""
+    """Returns the workers that host the sink and have not joined its fleet, for a reason that is known."""
     return tuple(
         OutsideStatus(worker, hosted.state, hosted.reason)
         for worker, hosted in hosts.items()
@@ -196,7 +222,10 @@ def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, .
 
 
 def catalog_status(name: str | None, state: CatalogState | None, committed: int) -> CatalogStatus | None:
-    """Returns None without a catalogue. `name` is the table's there; a record of another catalogue is ignored."""
+    """Returns the state of the table's entry in its catalogue; None without a catalogue. `name` is the table's name
+    there. A `state` that was recorded under another name is ignored: the settings have changed since. `committed` is
+    the sink's newest transaction.
+    """
     if name is None:
         return None
     if state is None or state.catalog != name:
@@ -208,14 +237,14 @@ def catalog_status(name: str | None, state: CatalogState | None, committed: int)
     )  # fmt: skip
 
 
-def build(
+def status_of(
     sink: ObservedSink,
     tree: FullTree,
     log_answer: LogAnswer | None,
     wall: float,
     outside: tuple[OutsideStatus, ...] = (),
 ) -> Status:
-    """Makes the status of one reading of ZooKeeper and of the log."""
+    """Returns the status of a sink. `log_answer` is None if Kafka was not asked; `wall` is the present time."""
     view = tree.view
     log_view = log_answer if isinstance(log_answer, LogView) else None
     partitions = _partitions(view.states, log_view)
@@ -240,7 +269,7 @@ def build(
         partitions=partitions,
         lag=None if log_view is None else sum(lag for lag in lags if lag is not None),
         transactions=tuple(_transaction(transaction, wall) for transaction in view.transactions),
-        history=tuple(ended_status(summary) for summary in reversed(view.ledger.history[-NEWEST:])),
+        history=tuple(ended_status(summary) for summary in reversed(view.ledger.history[-HISTORY_LENGTH:])),
         committed=view.ledger.committed,
         kafka_error=str(log_answer) if isinstance(log_answer, SinkError) else None,
         services=tree.services,
@@ -266,7 +295,7 @@ def _partitions(
 def _partition(
     partition: TopicPartition, state: PartitionState | None, log_range: PartitionLog | None
 ) -> PartitionStatus:
-    # Of a new partition nothing is recorded yet: the first plan decides where it starts.
+    # Nothing is recorded of a new partition: its first plan decides where it starts.
     recorded = ("NEW", 0, 0, 0, 0)
     if state is not None:
         start, end = (state.end, state.planned_end) if state.open else (state.start, state.end)
@@ -300,11 +329,12 @@ def _transaction(transaction: Transaction, wall: float) -> TransactionStatus:
 
 
 def ended_status(summary: Summary) -> EndedStatus:
-    # Sort by phase, not by time: clocks of two coordinators may differ.
+    """Returns the status of a transaction that has ended."""
+    # In the order of the phases, not of the times: the clocks of two coordinators may differ.
     times = [(phase, summary.times[phase]) for phase in PHASE_ORDER if phase in summary.times]
     seconds: dict[str, float] = {}
     for (phase, entered_at), (next_phase, left_at) in pairwise(times):
-        # Time before an abort counts as the usual phase.
+        # The time before an abort counts as what usually follows the phase: PLANNED to ABORTED is "begin".
         phase_name = PHASE_NAMES.get((phase, next_phase)) or next(
             (name for (started_phase, _), name in PHASE_NAMES.items() if started_phase == phase), phase.lower()
         )

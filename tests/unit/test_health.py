@@ -34,7 +34,7 @@ from sink.config import Settings
 from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.observed_sink import observed_sink
 from sink.operations.remedies import DO, finding, halt_remedy
-from sink.operations.status import OutsideStatus, build
+from sink.operations.status import OutsideStatus, status_of
 from sink.telemetry.backlog import Trend, last_commit
 from tests.unit.settings_kit import minimal_settings
 
@@ -92,7 +92,7 @@ def evidence_of(
         trend.observe(before, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
             trend.observe(before, log, WALL - after)
-    return HealthEvidence(sink, WALL, view, build(sink, FullTree(view), log or kafka_error, WALL), trend=trend)
+    return HealthEvidence(sink, WALL, view, status_of(sink, FullTree(view), log or kafka_error, WALL), trend=trend)
 
 
 def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
@@ -130,7 +130,7 @@ def test_an_open_kafka_transaction_is_told_and_makes_a_sink_ill_by_a_setting(tmp
     evidence, view = evidence_of(settings, a_view(settings)), a_view(settings)
     for seconds in (70, 30, 0):
         evidence.trend.observe(view, held, WALL - seconds)
-    evidence = replace(evidence, status=build(evidence.sink, FullTree(view), held, WALL))
+    evidence = replace(evidence, status=status_of(evidence.sink, FullTree(view), held, WALL))
     judgement = judge(evidence)
     assert kinds(judgement) == (([], ["open-transaction"]) if limit == "15m" else (["open-transaction"], []))
     [told] = judgement.reasons or judgement.notes

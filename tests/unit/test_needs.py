@@ -18,7 +18,7 @@ from coordination.zookeeper.full_tree import FullTree
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
 from sink.operations.observed_sink import observed_sink
-from sink.operations.status import build
+from sink.operations.status import status_of
 from sink.telemetry.backlog import Trend
 from tests.unit.settings_kit import minimal_settings
 
@@ -48,7 +48,7 @@ def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkRe
     trend = Trend(settings.normal_wait)
     trend.observe(keeper_view, log, NOW)
     sink = observed_sink(settings)
-    return report_on(sink, keeper_view, build(sink, FullTree(keeper_view), log, NOW), trend)
+    return report_on(sink, keeper_view, status_of(sink, FullTree(keeper_view), log, NOW), trend)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,6 @@
-"""A real ZooKeeper server as a child process."""
+"""A real ZooKeeper server as a child process, for demo, tests and benchmarks. Raises what `sink.devtools.local.servers`
+raises.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ _JARS = (
     "metrics-core*",
     "commons-cli*",
 )
+"""Names of the jars that the server needs."""
 
 
 class ZooKeeperServer(Server):
-    """A ZooKeeper server from PySpark's jars. `settings` override the server's defaults."""
+    """A ZooKeeper server that runs from PySpark's jars. `settings` override those of zoo.cfg below."""
 
     def __init__(self, directory: Path, port: int = 0, settings: Mapping[str, object] | None = None) -> None:
         super().__init__(directory, port, "ZooKeeper")
@@ -39,9 +42,11 @@ class ZooKeeperServer(Server):
             "dataDir": data,
             "clientPort": self.port,
             "clientPortAddress": LOOPBACK,
+            # In milliseconds. Sessions of a second let tests wait less for one to expire.
             "tickTime": 500,
             "minSessionTimeout": 1000,
             "maxSessionTimeout": 60000,
+            # No limit: all clients connect from one address.
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "autopurge.snapRetainCount": 3,
@@ -51,11 +56,12 @@ class ZooKeeperServer(Server):
         }
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        # Without other servers in its settings it runs alone.
+        # Also the main class of a server on its own, which has no `server.N` in its settings.
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         options = (
             "-XX:TieredStopAtLevel=1",
             "-Dzookeeper.jmx.log4j.disable=true",
+            # No fsync: the data has to outlive the process, not the machine.
             "-Dzookeeper.forceSync=no",
         )
         return self._java("160m", self._jars(), *options, main, str(config), versions=BROKER_VERSIONS)
@@ -65,7 +71,7 @@ class ZooKeeperServer(Server):
 
 
 def zookeeper_answers(address: str, seconds: float) -> bool:
-    """Returns whether a session can be opened within `seconds`."""
+    """Returns whether a ZooKeeper at the address opens a session within `seconds`."""
     client = KazooClient(hosts=address, timeout=5.0, logger=SILENT)
     try:
         client.start(timeout=seconds)
