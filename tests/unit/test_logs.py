@@ -84,7 +84,8 @@ def test_secrets_of_the_settings_are_hidden_in_every_rendering(tmp_path: Path):
         "zookeeper.connect=zk\nkafka.bootstrap.servers=b:9092\ntopics=t\n"
         "target.base.path=/t\ntarget.table.name=t\nschema.ddl=id INT\n"
         f'kafka.sasl.jaas.config=X required username="u" password="{SECRET}";\n'
-        f"kafka.ssl.keystore.key={SECRET}\nspark.hadoop.fs.s3a.secret.key={SECRET}\n"
+        f"kafka.ssl.keystore.key={SECRET}\nkafka.ssl.keystore.certificate.chain=C\n"
+        f"spark.hadoop.fs.s3a.secret.key={SECRET}\n"
         f"hoodie.some.token={SECRET}\nspark.plain=${{env:PLAIN}}\nspark.url=jdbc://me:{SECRET}@db/x\n"
         f"spark.master=spark://me:{SECRET}@host\n"
     )
