@@ -32,7 +32,7 @@ from coordination.state.model import (
     WriteTask,
 )
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
+from coordination.zookeeper.table_service_lock import ServiceOutcome, TableServiceLock, TableServiceRun
 from sink.config import Settings
 from sink.http.facts import HostedSink, Verb
 from sink.http.server import WorkerHttp
@@ -178,7 +178,7 @@ class SinkTree:
         halt = Halt(HaltKind.BAD_RECORD, reason, topic, partition, offset, time.time())
         self.keeper.write((tree.Create(tree.HALT, tree.halt_data(halt)),))
 
-    def services(self, *services: Service) -> None:
+    def services(self, *services: ServiceOutcome) -> None:
         lock = TableServiceLock(self.client, self.settings.root_znode, "worker-2:1")
         lock.record(lambda _: TableServiceRun("worker-2", time.time(), self.number, services))
 
@@ -254,9 +254,9 @@ def show(fleet: SyntheticFleet) -> None:
     orders.commit(bad=17)
     orders.open(["worker-1:00000000000a", "worker-2:00000000000b"])
     orders.services(
-        Service("clean", 1.2, "20260101000000000"),
-        Service("archive", 0.4),
-        Service("cluster", 9.0, "", "no space left"),
+        ServiceOutcome("clean", 1.2, "20260101000000000"),
+        ServiceOutcome("archive", 0.4),
+        ServiceOutcome("cluster", 9.0, "", "no space left"),
     )
     clicks = fleet.add("clicks", 64)
     clicks.produce(50_000)

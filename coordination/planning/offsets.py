@@ -1,10 +1,13 @@
-"""Reconciles the recorded state of a partition with its log: one function, case by case.
+"""Reconciles the recorded state of a partition with its Kafka log. `reconcile` decides where the partition goes on.
 
-Guarantee: a coordinator that acts on the returned `Decision` plans no offset twice, and skips none that is not declared
-as a `Gap`. An open range (planned, not known to be committed) keeps its bounds: it is planned again as recorded, or
-abandoned as a whole. Void if the caller has not looked at the table's timeline first, and recorded a range that was
-committed as settled; and if a log is truncated and grows past the recorded end between two readings. Raises nothing: a
-state that cannot go on is `Invalid`, with a sentence.
+A partition's record has a settled range, whose offsets the table holds or which a gap declares lost, and after it open
+ranges, which are planned and not known to be committed.
+
+Guarantee: a coordinator that acts on the returned `Decision` plans no offset twice, and skips no offset without
+declaring a `Gap`. An open range keeps its bounds: it is planned again as recorded, or abandoned as a whole. The caller
+first has to read the table's timeline, and record as settled each range that it finds committed. A log that is
+truncated, and grows beyond the recorded end before the next reading, goes unnoticed. Raises nothing: a partition that
+cannot go on is `Invalid`, with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from coordination.state.failures import HaltKind
 from coordination.state.model import Gap, OpenRange, PartitionLog, PartitionState, TopicPartition
 
 FIRST_GENERATION = 0
-"""The generation of a partition without a reset, replay or gap. Each raises it: a batch from before is another one."""
+"""The generation of a partition that never had a reset, a replay or a gap. Each of these raises the generation, so that
+the same offsets become a new batch with new file ids."""
 
 
 class DataLossPolicy(Enum):
@@ -35,7 +39,7 @@ class OffsetReset(Enum):
 
 
 class Case(Enum):
-    """How the offsets of the log lie to those that are recorded. The names are those of the ClickHouse sink."""
+    """Relates the log's offsets to the recorded ones. The names are those of ClickHouse's Kafka Connect sink."""
 
     NEW = "New"
     SAME = "Same"
@@ -48,9 +52,9 @@ class Case(Enum):
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """No state is recorded: `state` is an empty range at the reset position, which counts as committed. The caller
-    records it at once, even while there is nothing to read: asked again, "latest" is another offset. `readable_to` is
-    the end of what can be read, exclusive.
+    """No state is recorded. `state` is an empty settled range at the offset where `auto.offset.reset` begins. The
+    caller records it at once, even if there is nothing to read: "latest" would be another offset the next time.
+    `readable_to` is the end of the log's readable offsets, exclusive.
     """
 
     cases: ClassVar[tuple[Case, ...]] = (Case.NEW,)
@@ -60,8 +64,8 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The partition goes on: first `state.open` is re-formed exactly as recorded, then `[state.planned_end,
-    readable_to)` is planned.
+    """The partition goes on. The caller plans each range of `state.open` again exactly as recorded, and after them new
+    ranges of `[state.planned_end, readable_to)`.
     """
 
     cases: tuple[Case, ...]
@@ -71,9 +75,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class LostPrefix:
-    """The log begins after the first unread offset: `gap` is lost for good. With `halt` the sink stops, for the reason
-    given. Without it the caller aborts the batches named in `abandoned` and has their rollback confirmed, records `gap`
-    for the next checkpoint and goes on from `state`: settled up to the end of the gap, under a new generation.
+    """The log begins after the first offset that is not settled: the offsets of `gap` are lost. If `halt` is set, the
+    sink halts with `reason`. Otherwise the caller aborts the batches of `abandoned` and waits until their rollback is
+    confirmed. Then it declares `gap` in the next checkpoint and goes on from `state`, which is settled up to the end of
+    the gap, in a new generation.
     """
 
     cases: ClassVar[tuple[Case, ...]] = (Case.LOST_PREFIX,)
@@ -87,7 +92,7 @@ class LostPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The log is not the one that was read: the sink halts with the reason."""
+    """The log lacks the partition, or is not the log that was read: the sink halts with `reason`."""
 
     cases: ClassVar[tuple[Case, ...]] = (Case.INVALID,)
     kind: HaltKind
@@ -98,92 +103,93 @@ Decision = New | Ready | LostPrefix | Invalid
 
 
 def classify(recorded: PartitionState | None, proposed: tuple[int, int]) -> tuple[Case, ...]:
-    """Returns the cases that apply when offsets `[start, end)` are proposed for a partition. They are compared with the
-    open range if there is one, else with the settled range. CROP comes first: the log still has offsets before that
-    range. Never returns INVALID, for which ranges are not enough.
+    """Compares the offsets `[start, end)` of a log with the open ranges of a partition, or with its settled range if
+    there are none. Returns the cases that apply. If the log begins before these ranges, CROP is the first of two cases.
+    Never returns INVALID: that takes more than offsets.
     """
     start, end = proposed
     if recorded is None:
         return (Case.NEW,)
-    is_before = bool(recorded.open)
-    low, high = (recorded.end, recorded.planned_end) if is_before else (recorded.start, recorded.end)
     if start > recorded.end:
         return (Case.LOST_PREFIX,)
-    if end > high:
+    has_open = bool(recorded.open)
+    range_start, range_end = (recorded.end, recorded.planned_end) if has_open else (recorded.start, recorded.end)
+    if end > range_end:
         case = Case.OVERLAPPING
-    elif is_before and end == high:
+    elif has_open and end == range_end:
         case = Case.SAME
     else:
         case = Case.CONTAINS
-    return (Case.CROP, case) if start < low else (case,)
+    return (Case.CROP, case) if start < range_start else (case,)
 
 
 def reconcile(
-    source: TopicPartition,
+    partition: TopicPartition,
     recorded: PartitionState | None,
     observed: PartitionLog | None,
     policy: DataLossPolicy,
     reset: OffsetReset,
 ) -> Decision:
-    """Decides how one partition goes on. Classifies all that the log offers. `reset` matters to New only. For a
-    partition that was added to a topic already being read pass EARLIEST: its first records are as much part of the
-    topic as those of its older partitions.
+    """Decides how one partition goes on. `recorded` is None if ZooKeeper has no record of it, `observed` if the broker
+    does not have it. Only a partition without a record uses `reset`. If its topic is already being read, pass EARLIEST:
+    the partition was added later, and its first records belong to the topic like those of older partitions.
     """
     if observed is None:
-        return Invalid(HaltKind.PARTITIONS_GONE, _missing_reason(source, recorded))
-    # They come from two requests: if the start is beyond the end, the end is older, and nothing is lost.
+        return Invalid(HaltKind.PARTITIONS_GONE, _missing_reason(partition, recorded))
+    # Start and end come from two requests. A start beyond the end means that the end is out of date: nothing is lost.
     log_start = min(observed.start, observed.end)
     if recorded is None:
         start = log_start if reset is OffsetReset.EARLIEST else observed.end
         return New(PartitionState(observed.topic_id, start, start, FIRST_GENERATION), observed.end)
     if observed.topic_id != recorded.topic_id:
-        return Invalid(HaltKind.TOPIC_RECREATED, _recreated_reason(source, recorded, observed))
+        return Invalid(HaltKind.TOPIC_RECREATED, _recreated_reason(partition, recorded, observed))
     if observed.end < recorded.planned_end:
-        return Invalid(HaltKind.LOG_TRUNCATED, _truncated_reason(source, recorded, observed))
+        return Invalid(HaltKind.LOG_TRUNCATED, _truncated_reason(partition, recorded, observed))
     cases = classify(recorded, (log_start, observed.end))
     if Case.LOST_PREFIX in cases:
-        return _lost_prefix(source, recorded, log_start, observed.end, policy)
+        return _lost_prefix(partition, recorded, log_start, observed.end, policy)
     return Ready(cases, recorded, observed.end)
 
 
 def _lost_prefix(
-    source: TopicPartition, recorded: PartitionState, log_start: int, end: int, policy: DataLossPolicy
+    partition: TopicPartition, recorded: PartitionState, log_start: int, end: int, policy: DataLossPolicy
 ) -> LostPrefix:
-    gap = Gap(source.topic, source.partition, recorded.end, log_start)
+    gap = Gap(partition.topic, partition.partition, recorded.end, log_start)
     halt = policy is DataLossPolicy.FAIL
-    summary = f"{source}: offsets [{gap.start}, {gap.end}) were deleted from the log before they were read"
+    summary = f"{partition}: offsets [{gap.start}, {gap.end}) were deleted from the log before they were read"
     remedy = (
-        ". To go on without them, set on.data.loss=skip, which records the gap. To lose no more, raise the topic's"
-        " retention."
+        ". To go on without them, set on.data.loss=skip, which records the gap. To prevent further loss, raise the"
+        " topic's retention."
     )
     resumed = PartitionState(recorded.topic_id, log_start, log_start, recorded.generation + 1)
     return LostPrefix(gap, halt, summary + remedy if halt else summary, recorded.open, resumed, end)
 
 
-def _missing_reason(source: TopicPartition, recorded: PartitionState | None) -> str:
+def _missing_reason(partition: TopicPartition, recorded: PartitionState | None) -> str:
     if recorded is None:
-        return f"{source}: the broker has no such topic or partition. Create it or correct kafka.topic.names."
+        return f"{partition}: the broker has no such topic or partition. Create it, or correct kafka.topic.names."
     planned = (
-        f", [{recorded.end}, {recorded.planned_end}) was planned and cannot be read any more" if recorded.open else ""
+        f", and [{recorded.end}, {recorded.planned_end}) was planned and can no longer be read" if recorded.open else ""
     )
     return (
-        f"{source}: the broker has no such topic or partition any more. The table holds it up to "
-        f"offset {recorded.end} of topic id {recorded.topic_id}{planned}. To go on with what there is, "
-        f"run `sink reset --to earliest --topic {source.topic}`."
+        f"{partition}: the broker no longer has this topic or partition. The table holds it up to "
+        f"offset {recorded.end} of topic id {recorded.topic_id}{planned}. To go on with the partitions that exist, "
+        f"run `sink reset --to earliest --topic {partition.topic}`."
     )
 
 
-def _recreated_reason(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
+def _recreated_reason(partition: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
     return (
-        f"{source}: the topic was deleted and created again: recorded up to offset {recorded.planned_end} of "
+        f"{partition}: the topic was deleted and created again: recorded up to offset {recorded.planned_end} of "
         f"topic id {recorded.topic_id}, but the broker has topic id {observed.topic_id} with offsets "
-        f"[{observed.start}, {observed.end}). To read the new topic run `sink reset`."
+        f"[{observed.start}, {observed.end}). To read the new topic, run `sink reset --to earliest --topic"
+        f" {partition.topic}`."
     )
 
 
-def _truncated_reason(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
+def _truncated_reason(partition: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
     return (
-        f"{source}: the log was truncated: recorded up to offset {recorded.planned_end}, but the log of the "
+        f"{partition}: the log was truncated: recorded up to offset {recorded.planned_end}, but the log of the "
         f"same topic id {observed.topic_id} ends at {observed.end}. Find out which records the broker lost, "
-        "then run `sink reset`."
+        f"then run `sink reset --offset {partition.topic}:{partition.partition}=OFFSET`."
     )

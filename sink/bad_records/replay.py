@@ -37,7 +37,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
 from sink.operations.operator_commit import CommandedSink, Office, taking_office
 from sink.write.engines.engine import engine_of
-from sink.write.reading.kafka_reader import MOST_MILLIS
+from sink.write.reading.message_columns import MAX_MILLIS
 from sink.write.rows.record_columns import Decode, separate_bad
 from sink.write.rows.row_spec import ColumnResolver, table_schema
 
@@ -48,7 +48,7 @@ _REPLAYED_KEY = "sink.replayed."
 """Begins the key of what a commit replayed, before the name of the sink."""
 _KEY_TYPES = "_kafka_topic string, topic_id string, _kafka_partition int, _kafka_offset long, generation int"
 _REASONS = f"{_KEY_TYPES}, reason string"
-_NO_YEAR = f"timestamp_millis({MOST_MILLIS})"
+_NO_YEAR = f"timestamp_millis({MAX_MILLIS})"
 """A time outside of the years that a table holds."""
 _REASONS_SCHEMA = pa.schema(
     [
@@ -114,7 +114,7 @@ class Replay:
     def _pending(self, selection: Selection) -> DataFrame:
         """Returns rows of this sink's committed transactions whose records are not in the table."""
         commits = self._commits()
-        rows = self._rows().where(replace(selection, replayed=False).column())
+        rows = self._rows().where(replace(selection, include_replayed=False).column())
         instants = {row["instant"] for row in local_rows(rows.select("instant").distinct())}
         replayed_keys = [key for keys in self._replayed_by(commits).values() for key in keys]
         rows = rows.where(F.col("instant").isin(sorted(instants & {commit.instant for commit in commits})))

@@ -1,13 +1,12 @@
-"""`sink errors`: lists and groups the bad records of the errors table. `sink errors replay` puts repaired records into
-the table.
+"""`sink errors` lists the bad records of the errors table, or counts them in groups. `sink errors replay` adds those to
+the table that can be decoded now.
 
-Errors as `sink.bad_records.listing` and `sink.bad_records.replay`.
+Raises ConfigError, and what `sink.bad_records.listing` and `sink.bad_records.replay` raise.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,14 +26,17 @@ from sink.commands.examples import epilog
 from sink.commands.offline import offline
 from sink.commands.reset import UNCHANGED
 from sink.commands.times import parse_time
+from sink.telemetry.shown import shown
 from sink.telemetry.terminal import console
 
 if TYPE_CHECKING:
     from sink.bad_records.replay import ReplayPreview
     from sink.bad_records.selection import Selection
 
-SHOWN_CHARACTERS = 80
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_VALUE_BYTES = 80
+"""The list of records shows so many bytes of a record's value."""
+_STILL_BAD = 5
+"""A replay names so many of the records that are still bad."""
 
 app = typer.Typer(help="List the bad records of the errors table, or replay them.", invoke_without_command=True)
 
@@ -49,41 +51,51 @@ class ErrorGroup(str, Enum):
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """The options of a command that select bad records."""
+    """The command-line options that select bad records; `sink errors` and `sink errors replay` share them."""
 
-    topic: Annotated[str | None, typer.Option(help="Only of this topic.", show_default=False)] = None
-    partition: Annotated[int | None, typer.Option(help="Only of this partition.", show_default=False)] = None
-    offset: Annotated[str | None, typer.Option(help="Only this offset, or FIRST..LAST.", show_default=False)] = None
-    since: Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601).")] = None
+    topic: Annotated[str | None, typer.Option(help="Only records of this topic.", show_default=False)] = None
+    partition: Annotated[int | None, typer.Option(help="Only records of this partition.", show_default=False)] = None
+    offset: Annotated[
+        str | None, typer.Option(help="Only this offset, or FIRST..LAST, both included.", show_default=False)
+    ] = None
+    since: Annotated[str | None, typer.Option(help="Only records of this time (ISO 8601) or later.")] = None
     until: Annotated[str | None, typer.Option(help="Only records before this time.")] = None
     kind: Annotated[
-        str | None, typer.Option(help="value, key, headers, timestamp, partition or record key.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Only this kind: value, key, headers, timestamp, partition or record key.", show_default=False
+        ),
     ] = None
-    reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
+    reason: Annotated[str | None, typer.Option(help="Only records whose reason contains this text.")] = None
 
-    def selection(self, sink: str, replayed: bool = False) -> Selection:
-        from sink.bad_records.selection import Selection, offsets
+    def selection(self, sink: str, include_replayed: bool = False) -> Selection:
+        """Parses the options. Raises ConfigError for an offset or a time that is malformed."""
+        from sink.bad_records.selection import Selection, parse_offsets
 
-        low, high = offsets(self.offset)
+        first, last = parse_offsets(self.offset)
         since = None if self.since is None else parse_time("--since", self.since)
         until = None if self.until is None else parse_time("--until", self.until)
-        return Selection(sink, self.topic, self.partition, low, high, since, until, self.kind, self.reason, replayed)
+        return Selection(
+            sink, self.topic, self.partition, first, last, since, until, self.kind, self.reason, include_replayed
+        )
 
 
 def _with_record_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces the parameter `chosen` by the fields of `RecordOptions`, for Typer."""
+    """Returns the command with a signature for Typer, in which the fields of `RecordOptions` replace the parameter
+    `record_options`.
+    """
     options = signature(RecordOptions, eval_str=True).parameters
 
     @wraps(command)
     def run(**arguments: Any) -> None:
-        command(chosen=RecordOptions(**{name: arguments.pop(name) for name in options}), **arguments)
+        command(record_options=RecordOptions(**{name: arguments.pop(name) for name in options}), **arguments)
 
     parameters: list[Parameter] = []
     for name, parameter in signature(command, eval_str=True).parameters.items():
         selection_options = (option.replace(kind=Parameter.KEYWORD_ONLY) for option in options.values())
-        parameters += selection_options if name == "chosen" else [parameter]
+        parameters += selection_options if name == "record_options" else [parameter]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {shown_parameter.name: shown_parameter.annotation for shown_parameter in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -97,25 +109,29 @@ def errors(
         typer.Option("--config", "-c", help=CONFIG_HELP, show_default=False),
     ] = None,
     sink: SinkOption = None,
-    chosen: RecordOptions,
-    replayed: Annotated[bool, typer.Option("--replayed", help="Those that were replayed, too.")] = False,
-    group_by: Annotated[ErrorGroup | None, typer.Option(help="Count them instead.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(help="How many rows to show.", min=1, max=100_000)] = 20,
+    record_options: RecordOptions,
+    include_replayed: Annotated[bool, typer.Option("--replayed", help="Include records that were replayed.")] = False,
+    group_by: Annotated[
+        ErrorGroup | None,
+        typer.Option(help="Count records in groups instead of listing them.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="The most records or groups to show.", min=1, max=100_000)] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """List the bad records of the errors table, or count them by what they have in common."""
+    """List the bad records of the errors table, or count them in groups."""
     if context.invoked_subcommand is not None:
         _refuse_options_before(context.invoked_subcommand, context)
         return
     if config is None:
+        # It is optional for Typer, because `sink errors replay` has its own.
         raise ConfigError("--config is missing. Name the sink's settings.")
-    # Imported here: DuckDB and hudi-rs would slow every other command down.
+    # Imported here: DuckDB and hudi-rs would slow down every other command.
     from sink.bad_records.listing import group_errors, list_errors
     from sink.hudi.files import Content, inspect_base_path
     from sink.operations.table_version import require_own_table
 
     settings = one_sink(config, sink)
-    selection = chosen.selection(settings.name, replayed)
+    selection = record_options.selection(settings.name, include_replayed)
     require_own_table(settings)
     if inspect_base_path(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table. No bad record has been found yet.")
@@ -131,7 +147,7 @@ def errors(
 
 
 def _refuse_options_before(subcommand: str, context: typer.Context) -> None:
-    """Raises ConfigError if an option stands before the subcommand, which would not see it."""
+    """Raises ConfigError if an option precedes the subcommand, which would not see it."""
     sources = {option.opts[0]: context.get_parameter_source(option.name or "") for option in context.command.params}
     names = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if names:
@@ -148,16 +164,18 @@ def replay(
     sink: SinkOption = None,
     sql: Annotated[
         str | None,
-        typer.Option(help="Spark SQL that makes the value to be decoded, as text, from `value`.", show_default=False),
+        typer.Option(
+            help="Spark SQL expression of a record's `value`. Its result is decoded instead.", show_default=False
+        ),
     ] = None,
-    chosen: RecordOptions,
+    record_options: RecordOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:
-    """Put bad records into the table that are good by the settings as they are now, or after an SQL expression. Says
-    first which, unless told --yes. Workers have to be stopped.
+    """Add bad records to the table that are good with the present settings, or after an SQL expression. Without --yes,
+    only show how many are good. With --yes, all workers have to be stopped.
     """
     settings = one_sink(config, sink)
-    selection = chosen.selection(settings.name)
+    selection = record_options.selection(settings.name)
     out = console()
     with offline(settings, "replay", yes) as (spark, client):
         from sink.bad_records.replay import Replay
@@ -171,15 +189,16 @@ def replay(
 def _print_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upsert: bool) -> None:
     if preview.marked:
         out.print(
-            f"{preview.marked:,} were in the table already, of a replay that was interrupted: they are marked now."
+            f"{preview.marked:,} records were already in the table, added by a replay that was interrupted. They are"
+            " marked as replayed now."
         )
     if is_upsert:
         verb = "are upserted now" if is_done else "would be upserted"
     else:
         verb = "are in the table now" if is_done else "would go into the table"
     out.print(f"{len(preview.good):,} records are good and {verb}; {len(preview.bad):,} are still bad.")
-    for (topic, _, partition, offset, _), reason in sorted(preview.bad.items())[:5]:
-        out.print(Text(f"{topic}-{partition} offset {offset}: {reason}", style="yellow"), soft_wrap=True)
+    for (topic, _, partition, offset, _), reason in sorted(preview.bad.items())[:_STILL_BAD]:
+        out.print(Text(shown(f"{topic}-{partition} offset {offset}: {reason}"), style="yellow"), soft_wrap=True)
     if not is_done:
         out.print(UNCHANGED)
 
@@ -190,10 +209,10 @@ def _print_records(out: Console, rows: list[dict[str, Any]], total: int) -> None
             row["_kafka_topic"],
             str(row["_kafka_partition"]),
             str(row["_kafka_offset"]),
-            _time(row["_kafka_timestamp"]),
+            _formatted_time(row["_kafka_timestamp"]),
             row["kind"] + (" (replayed)" if row["replayed_instant"] else ""),
-            Text(_printable(row["reason"])),
-            Text(_printable(_head(row["value"]))),
+            Text(shown(row["reason"])),
+            Text(shown(_beginning(row["value"]))),
         )
         for row in rows
     ]
@@ -202,12 +221,13 @@ def _print_records(out: Console, rows: list[dict[str, Any]], total: int) -> None
 
 
 def _print_groups(out: Console, groups: list[dict[str, Any]]) -> None:
+    """Prints a table with the columns by which the records were grouped. A group has them, `records` and `first`."""
     names = [name for name in groups[0] if name not in ("records", "first")] if groups else []
     rows: list[Sequence[RenderableType]] = [
         (
             f"{group['records']:,}",
             "{topic}-{partition} offset {offset}".format(**group["first"]),
-            *(Text(str(group[name])) for name in names),
+            *(Text(shown(str(group[name]))) for name in names),
         )
         for group in groups
     ]
@@ -220,24 +240,20 @@ def _print_json(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _time(value: datetime | str | None) -> str:
-    """Formats a time. A time beyond the year 9999, such as of misread milliseconds, is a text already; one that the
-    column cannot hold is None."""
+def _formatted_time(value: datetime | str | None) -> str:
+    """Formats a record's timestamp. DuckDB returns a time beyond the year 9999 as text. It is None if the record has
+    none, or one that the table's column cannot hold.
+    """
     return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else value or ""
 
 
-def _printable(text: str) -> str:
-    """Returns the text with control characters escaped: a terminal would act upon them."""
-    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
-
-
-def _head(value: bytes | None) -> str:
+def _beginning(value: bytes | None) -> str:
     if value is None:
         return "null"
-    head = _text(value[:SHOWN_CHARACTERS])
-    return head if len(value) <= SHOWN_CHARACTERS else f"{head}..."
+    text = _text(value[:_VALUE_BYTES])
+    return text if len(value) <= _VALUE_BYTES else f"{text}..."
 
 
 def _text(value: bytes) -> str:
-    """Returns bytes as text, with bytes that are not UTF-8 written as escapes."""
+    """Decodes UTF-8. Bytes that are not UTF-8 become escapes such as `\\xff`."""
     return value.decode(errors="backslashreplace")

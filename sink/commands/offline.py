@@ -23,13 +23,13 @@ def offline(settings: Settings, name: str, writes: bool) -> Iterator[tuple[Spark
     # Imported here: Spark would slow every other command down.
     from sink.clients.spark.session import start_session
     from sink.operations.reset_checks import require_no_live_workers
-    from sink.operations.reset_writer import workers
+    from sink.operations.reset_writer import live_workers
     from sink.operations.table_version import require_own_table
 
     with connected(settings.ensemble) as client:
         Keeper(client, settings.root_znode, lambda: None).require_own_version()
         require_own_table(settings)
-        require_no_live_workers(workers(client, settings.root_znode) if writes else ())
+        require_no_live_workers(live_workers(client, settings.root_znode) if writes else ())
         log = settings.log_dir / f"{name}-spark.log"
         spark = start_session(settings.session, f"sink-{settings.name}-{name}", log, rolls_log=False)
         try:

@@ -1,6 +1,6 @@
-"""`sink reland`: lands ranges of the log again, in the place of the rows that the table has of them.
+"""`sink reland`: reads ranges of the Kafka log again, and replaces the rows that the table has of them.
 
-Errors as `sink.relanding.reland`.
+Raises ConfigError for a malformed range, Conflict if the repair is refused, and what `sink.relanding.reland` raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _RANGE = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<first>\d{1,18})(?:\.\.(?P<last>\d{1,18}))?\Z", re.ASCII
 )
-_SHOWN = 20
+_MOST_SHOWN = 20
+"""The longest list of ranges, of file groups or of notes that is printed."""
 
 
 def reland(
@@ -34,7 +35,7 @@ def reland(
     ranges: Annotated[
         list[str],
         typer.Argument(
-            help="TOPIC:PARTITION=FIRST..LAST, both included, or one offset. May be repeated.",
+            help="TOPIC:PARTITION=FIRST..LAST, both included, or TOPIC:PARTITION=OFFSET. May be repeated.",
             metavar="RANGE",
             show_default=False,
         ),
@@ -42,8 +43,8 @@ def reland(
     sink: SinkOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:
-    """Land ranges of the log again, in the place of the rows that the table has of them: one commit repairs what
-    `sink audit` has found. Shows first what it would do, unless told --yes. Workers have to be stopped.
+    """Read ranges of the log again, and replace the rows that the table has of them, in one commit. This repairs what
+    `sink audit` has found. Without --yes, only show what would change. With --yes, all workers have to be stopped.
     """
     wanted = parse_ranges(ranges)
     settings = one_sink(config, sink)
@@ -55,19 +56,21 @@ def reland(
         preview = repair.run() if yes else repair.preview()
     _print(out, preview, yes, settings.operation == "upsert")
     if preview.refusals:
-        raise Conflict("nothing can be landed again as things are")
+        raise Conflict("reland: refused, for the reasons above. Nothing was changed.")
 
 
 def parse_ranges(texts: Sequence[str]) -> tuple[OffsetRange, ...]:
-    """Returns the ranges, merged. Raises ConfigError."""
+    """Parses ranges such as `orders:3=120..130`. Returns them sorted, without overlap. Raises ConfigError for a
+    malformed one.
+    """
     found = []
     for text in texts:
         match = _RANGE.match(text)
         if match is None:
-            raise ConfigError(f"{text!r} is not TOPIC:PARTITION=FIRST..LAST, like orders:3=120..130")
+            raise ConfigError(f"{text!r} is not TOPIC:PARTITION=FIRST..LAST. Write it like orders:3=120..130.")
         first, last = int(match["first"]), int(match["last"] or match["first"])
         if last < first:
-            raise ConfigError(f"{text!r} ends before it begins")
+            raise ConfigError(f"{text!r} ends before it begins. Write the smaller offset first.")
         found.append(OffsetRange(match["topic"], int(match["partition"]), first, last + 1))
     return merged(found)
 
@@ -77,22 +80,26 @@ def _print(out: Console, preview: Preview, is_done: bool, is_upsert: bool) -> No
         out.print(Text(in_sentences(f"Refused: {reason}"), style="yellow"), soft_wrap=True)
     if preview.refusals:
         return
-    for piece in preview.pieces[:_SHOWN]:
-        out.print(Text(str(OffsetRange(piece.topic, piece.partition, piece.start, piece.end))))
-    if len(preview.pieces) > _SHOWN:
-        out.print(f"and {len(preview.pieces) - _SHOWN:,} ranges more")
+    _print_list(out, [str(OffsetRange(s.topic, s.partition, s.start, s.end)) for s in preview.pieces], "ranges")
     keys = " of the keys concerned" if is_upsert else ""
-    verbs = ("were deleted", "were written") if is_done else ("would be deleted", "would be written")
+    were = "were" if is_done else "would be"
     out.print(
-        f"The log has {preview.records:,} records of these offsets. {preview.deleted:,} rows{keys} {verbs[0]}, and"
-        f" {preview.landed:,} {verbs[1]}, in one commit."
+        f"The log has {preview.records:,} records of these offsets. {preview.deleted:,} rows{keys} {were} deleted, and"
+        f" {preview.landed:,} {were} written, in one commit."
     )
-    out.print(f"{len(preview.groups):,} file groups {'were' if is_done else 'would be'} written again:")
-    for path, file_id in preview.groups[:_SHOWN]:
-        out.print(Text(f"  {path or '(root)'}/{file_id}"), soft_wrap=True)
-    for note in preview.notes[:_SHOWN]:
-        out.print(Text(note, style="yellow"), soft_wrap=True)
+    out.print(f"{len(preview.groups):,} file groups {were} rewritten:")
+    # The path of a table without partitions is empty.
+    _print_list(out, [f"  {path or '(root)'}/{file_id}" for path, file_id in preview.groups], "file groups")
+    _print_list(out, preview.notes, "notes", style="yellow")
     if is_done:
         out.print(f"Done, as transaction {preview.number} (commit {preview.instant}). Start the workers again.")
     else:
         out.print(UNCHANGED)
+
+
+def _print_list(out: Console, lines: Sequence[str], what: str, style: str = "") -> None:
+    """Prints a line each for the first `_MOST_SHOWN`, and how many more there are. `what` names them."""
+    for line in lines[:_MOST_SHOWN]:
+        out.print(Text(line, style=style), soft_wrap=True)
+    if len(lines) > _MOST_SHOWN:
+        out.print(f"and {len(lines) - _MOST_SHOWN:,} more {what}")

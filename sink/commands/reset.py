@@ -40,7 +40,7 @@ from sink.operations.reset import (
     with_offsets,
 )
 from sink.operations.reset_checks import require_no_live_workers, require_same_cluster
-from sink.operations.reset_writer import forget, recorded_paths, workers, write
+from sink.operations.reset_writer import delete_records, live_workers, recorded_paths, write_reset
 from sink.telemetry.terminal import console
 
 _OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
@@ -132,7 +132,7 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     def plan(keeper_view: KeeperView) -> Reset:
         return found.applied_to(plan_reset(keeper_view, request, table, log))
 
-    epoch = write(client, settings, epoch_floor, plan)
+    epoch = write_reset(client, settings, epoch_floor, plan)
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
@@ -167,7 +167,7 @@ def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
 
     out = console()
     root = settings.root_znode
-    require_no_live_workers(workers(client, root))
+    require_no_live_workers(live_workers(client, root))
     # No worker of this release could rebuild the tree from such a table.
     require_own_table(settings)
     if not recorded_paths(client, root):
@@ -183,7 +183,7 @@ def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
     if not yes:
         out.print(UNCHANGED)
         return
-    forget(client, root)
+    delete_records(client, root)
     out.print("Done. Start the workers again.")
 
 
@@ -242,7 +242,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
 
     out, root = console(), settings.root_znode
     Keeper(client, root, lambda: None).require_own_version()
-    require_no_live_workers(workers(client, root))
+    require_no_live_workers(live_workers(client, root))
     adoption.require_current_version(settings.base_path, settings.storage)
     table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
     foreign_offsets = adoption.read_foreign_offsets(settings.base_path, settings.storage)
@@ -271,7 +271,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     if not yes:
         out.print(UNCHANGED)
         return
-    epoch = write(client, settings, 0, plan_adoption)
+    epoch = write_reset(client, settings, 0, plan_adoption)
     out.print(f"Done, as epoch {epoch}. Start the workers. The job that wrote the table before must never run again.")
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from coordination.errors import ConfigError
 from sink.config import kafka as config_kafka
 from sink.config.files import ENVIRONMENT_PREFIX, PASS_THROUGH, Entry, Problem, resolve, variable_name
-from sink.config.groups.endpoints import TOPICS, topics_problem
+from sink.config.groups.endpoints import TOPIC_SETTINGS, topic_settings_problem
 from sink.config.groups.records import COLUMN_SETTINGS, RAW_COLUMNS, schema_problem
 from sink.config.model import Settings, aliases
 from sink.config.rules import FOREIGN, canonical, refusals
@@ -96,7 +96,7 @@ def _build(
             mentioned.add(near or "")
     values |= _groups(passed, origin, problems)
     problems += _schema_problems(entries, directory)
-    if sentence := topics_problem([name for name in TOPICS if name in mentioned]):
+    if sentence := topic_settings_problem([name for name in TOPIC_SETTINGS if name in mentioned]):
         problems.append(Problem(origin, sentence))
     try:
         return Settings.model_validate(values, context={"directory": directory, "columns": columns})

@@ -18,7 +18,7 @@ from sink.config.build import by_name, message, sentences, settings_of, without_
 from sink.config.claims import Claims
 from sink.config.every_field import ProcessSettings
 from sink.config.files import SINKS, SUFFIXES, Entry, Problem, of_sink, read_environment, read_file, variable_name
-from sink.config.groups.endpoints import TOPICS
+from sink.config.groups.endpoints import TOPIC_SETTINGS
 from sink.config.groups.records import COLUMN_SETTINGS
 from sink.config.model import Settings, aliases, is_of_process
 from sink.config.patterns import (
@@ -36,7 +36,7 @@ from sink.config.patterns import (
 )
 from sink.config.unused import without_unused
 
-_EXCLUSIVE_SETTINGS = (TOPICS, COLUMN_SETTINGS)
+_EXCLUSIVE_SETTINGS = (TOPIC_SETTINGS, COLUMN_SETTINGS)
 """A sink has one setting of each group. Its own setting replaces all shared ones of the group."""
 SHARED = tuple(f"fleet{suffix}" for suffix in SUFFIXES)
 """The file of a directory that holds the shared entries."""

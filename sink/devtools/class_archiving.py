@@ -1,9 +1,10 @@
-"""`python -m sink.devtools.class_archiving`: makes the archive of JVM classes with which workers start faster.
+"""`python -m sink.devtools.class_archiving`: makes a class data sharing archive, with which workers start faster.
 
-It starts Spark as a worker does, lets it make, fill and roll back a table in a temporary directory, and has the JVM
-write down the classes that it loaded. Done once for a Java, a PySpark and a set of jars; takes about a minute, 1.5 GB
-of memory and 200 MB of disk. Guarantee: the archive is whole or not there. Exit status 1, with the reason, if it could
-not be made: workers then start as fast as without it.
+It starts Spark as a worker does, rehearses commits and a rollback on a table in a temporary directory, and has the JVM
+archive the classes that it loaded. Each combination of Java, PySpark and jars needs one archive. Making it takes about
+a minute, 1.5 GB of memory and 200 MB of disk. Guarantee: `archive_path()` names a complete archive or no file. The exit
+status is 0 if the archive exists, or if this Java cannot use one; else 1, with the reason on standard error. Workers
+also start without an archive.
 """
 
 from __future__ import annotations
@@ -24,41 +25,44 @@ from sink.config import Settings, load_configuration
 from sink.runtime.process.commit_warmup import rehearse
 from sink.write.rows.row_spec import table_schema
 
-END_SECONDS = 300.0
+_EXIT_SECONDS = 300.0
+"""The longest that the JVM may take to write the archive and exit."""
 
 
 def main() -> int:
     archive = archive_path()
     if archive is None or archive.is_file():
         return 0
-    print("making an archive of classes, with which workers start faster (a minute, once)", flush=True)
+    print("making the class archive, with which workers start faster (once, about a minute)", flush=True)
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with locked(archive.with_suffix(".lock"), "making the same archive of classes"):
+        with locked(archive.with_suffix(".lock"), "making the same class archive"):
             if not archive.is_file():
                 _make_archive(archive)
     except (SinkError, *JAVA_ERRORS, OSError, subprocess.TimeoutExpired) as error:
-        print(f"no archive of classes was made, workers start without it: {error_summary(error)}", file=sys.stderr)
+        print(f"class archive: not made: {error_summary(error)}. Workers start without it.", file=sys.stderr)
         return 1
     return 0
 
 
 def _make_archive(archive: Path) -> None:
     part = archive.with_suffix(".part")
+    # A process that was killed may have left an incomplete one.
+    part.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="sink-archive-") as directory:
         settings = _settings(Path(directory), f"-XX:ArchiveClassesAtExit={part}")
         log = Path(directory, "spark.log")
         spark = start_session(settings.session, "class-archive", log)
         warm_up(spark)
         rehearse(spark, settings, table_schema(settings.table, settings.records))
-        _end(spark)
+        _exit_jvm(spark)
         if not part.is_file():
-            raise OSError(f"the JVM wrote none: {log.read_text()[-500:]}")
+            raise OSError(f"the JVM wrote no archive: {log.read_text()[-500:]}")
     part.rename(archive)
 
 
 def _settings(directory: Path, java_option: str) -> Settings:
-    """Returns settings of a sink that never runs: nothing is sent to its servers."""
+    """Returns the settings of a sink that never runs: its servers do not exist, and nothing connects to them."""
     config = directory / "archive.properties"
     values = {
         "zookeeper.connect": "127.0.0.1:9",
@@ -75,14 +79,14 @@ def _settings(directory: Path, java_option: str) -> Settings:
     return load_configuration(config, {}).sinks[0]
 
 
-def _end(spark: SparkSession) -> None:
-    """Closes the JVM's standard input: it ends, and writes the archive then."""
+def _exit_jvm(spark: SparkSession) -> None:
+    """Closes the JVM's standard input, at whose end it exits. It writes the archive on exit."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(END_SECONDS)
+    gateway.proc.wait(_EXIT_SECONDS)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -315,8 +316,9 @@ class HudiClient(HudiObjects):
             "org.apache.hudi.bloomfilter": str(bloom.serializeToString()),
             "hoodie_bloom_filter_type_code": str(bloom.getBloomFilterTypeCode().name()),
         }
-        # Java compares bytes of UTF-8, and so does Python here.
-        ends = (min(keys, key=str.encode), max(keys, key=str.encode)) if keys else ()
+        # Hudi looks a key up by Java's order of texts, which is that of UTF-16.
+        order = partial(str.encode, encoding="utf-16-be", errors="surrogatepass")
+        ends = (min(keys, key=order), max(keys, key=order)) if keys else ()
         return footer | dict(zip(("hoodie_min_record_key", "hoodie_max_record_key"), ends, strict=False))
 
     def pending_compactions(self) -> dict[str, str]:

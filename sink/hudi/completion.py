@@ -1,11 +1,13 @@
-"""Hudi's commit, in its own steps and their order, with the table lock asked for before each of its two writes.
+"""Repeats the steps of Hudi's `commitStats`, and checks the table lock before each of its two writes.
 
-Hudi's `commitStats` writes the metadata table, which takes seconds on a loaded host or an object store, and then the
-timeline. A process whose session ends in between completes what its successor has completed already. Guarantee: each of
-the two is begun only by a process that holds the lock then; one request to ZooKeeper and the writing of one file are
-left of the gap. Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`), without what the sink refuses among Hudi's
-settings: callbacks, schemas on read, streaming writes of the metadata table, and services in line. Raises what py4j
-raises, and what `require_held` raises.
+`commitStats` writes the metadata table, which takes seconds on a loaded host or an object store, and then completes the
+instant on the timeline. If the ZooKeeper session ends in between, another process may take the lock and complete the
+same instant, and `commitStats` would complete it again. Guarantee: a write begins only if ZooKeeper has just confirmed
+that this process holds the lock. What remains is the time between that confirmation and the end of the write.
+
+Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`). It leaves out the steps of settings that the sink refuses:
+commit callbacks, schema evolution on read, streaming writes to the metadata table, and inline table services. Raises
+what py4j raises, and what `require_held` raises.
 """
 
 from __future__ import annotations
@@ -23,50 +25,63 @@ if TYPE_CHECKING:
 _CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
 _SPARK_CLIENT = "org.apache.hudi.client.SparkRDDWriteClient"
 _TABLE = "org.apache.hudi.table.HoodieTable"
-_METADATA = "org.apache.hudi.common.model.HoodieCommitMetadata"
+_COMMIT_METADATA = "org.apache.hudi.common.model.HoodieCommitMetadata"
 _OPTION = "org.apache.hudi.common.util.Option"
-_META = "org.apache.hudi.common.table.HoodieTableMetaClient"
-_TEXT, _LIST = "java.lang.String", "java.util.List"
+_META_CLIENT = "org.apache.hudi.common.table.HoodieTableMetaClient"
+_STRING, _LIST = "java.lang.String", "java.util.List"
 
 
 def complete_commit(
     hudi: HudiObjects, client: Any, instant: str, stats: Any, extra: Mapping[str, str], require_held: Callable[[], None]
 ) -> None:
-    """Completes an instant with Java's write stats, through Java's write client. If `require_held` raises, the instant
-    is pending, and the metadata table may have it, as after the death of a process there."""
+    """Completes a pending instant: `client` is Hudi's write client, `stats` a Java list of write stats, `extra` the
+    commit's extra metadata. If `require_held` raises, the instant stays pending, and the metadata table may already
+    have its files, as when a process dies between the two writes.
+    """
     table, action = hudi.table(), hudi.action
-    hidden = partial(hudi.call_hidden, client)
+    call_hidden = partial(hudi.call_hidden, client)
     extra_metadata, schema = hudi.option(hudi.java_map(extra)), hudi.config.getWriteSchema()
+    replaced_file_groups = hudi.java_map({})
     metadata = hudi.java.common.util.CommitUtils.buildMetadata(
-        stats, hudi.java_map({}), extra_metadata, hudi.operation, schema, action
+        stats, replaced_file_groups, extra_metadata, hudi.operation, schema, action
     )
     inflight = hudi.instant(table.getMetaClient(), "INFLIGHT", action, instant)
     hudi.java.client.heartbeat.HeartbeatUtils.abortIfHeartbeatExpired(
         instant, table, client.getHeartbeatClient(), hudi.config
     )
-    with _changing(hudi, client, inflight, instant):
-        hidden("preCommit", (_METADATA,), metadata, owner=_CLIENT)
+    with _state_change(hudi, client, inflight, instant):
+        # Checks for conflicts with commits that were completed since the instant began.
+        call_hidden("preCommit", (_COMMIT_METADATA,), metadata, owner=_CLIENT)
+        # Deletes files of failed task attempts: they have a marker and no write stat.
         table.finalizeWrite(hudi.engine_context, instant, stats)
-        nothing = hudi.java_list(())
-        parameters = ("boolean", _TABLE, _TEXT, _LIST, _METADATA)
+        # The settings disable streaming writes: there are none to skip, and no partial stats of theirs.
+        skip_streaming_writes, partial_stats = False, hudi.java_list(())
+        write_parameters = ("boolean", _TABLE, _STRING, _LIST, _COMMIT_METADATA)
+        arguments = (skip_streaming_writes, table, instant, partial_stats, metadata)
         require_held()
-        hidden("writeToMetadataTable", parameters, False, table, instant, nothing, metadata, owner=_SPARK_CLIENT)
+        call_hidden("writeToMetadataTable", write_parameters, *arguments, owner=_SPARK_CLIENT)
         require_held()
-        table.getActiveTimeline().saveAsComplete(False, inflight, hudi.option(metadata))
-        _note_indexed_columns(hudi, client, table, metadata)
-    hidden("postCommit", (_TABLE, _METADATA, _TEXT, _OPTION), table, metadata, instant, extra_metadata, owner=_CLIENT)
-    hidden("emitCommitMetrics", (_TEXT, _METADATA, _TEXT), instant, metadata, action, owner=_CLIENT)
+        should_lock = False
+        table.getActiveTimeline().saveAsComplete(should_lock, inflight, hudi.option(metadata))
+        _add_indexed_columns(hudi, client, table, metadata)
+    # Deletes the instant's markers, and stops its heartbeat.
+    post_parameters = (_TABLE, _COMMIT_METADATA, _STRING, _OPTION)
+    call_hidden("postCommit", post_parameters, table, metadata, instant, extra_metadata, owner=_CLIENT)
+    call_hidden("emitCommitMetrics", (_STRING, _COMMIT_METADATA, _STRING), instant, metadata, action, owner=_CLIENT)
 
 
 @contextmanager
-def _changing(hudi: HudiObjects, client: Any, inflight: Any, instant: str) -> Iterator[None]:
-    """Holds Hudi's lock, which is this process's own, for an instant. Hudi binds it to the Java thread: each thread of
-    Python has its own."""
+def _state_change(hudi: HudiObjects, client: Any, inflight: Any, instant: str) -> Iterator[None]:
+    """Holds Hudi's lock from `preCommit` to the completion, as `commitStats` does. For this client it is an in-process
+    lock, bound to the Java thread of this Python thread. The caller holds the table lock, in ZooKeeper.
+    """
     transactions, owner = client.getTransactionManager(), hudi.option(inflight)
     field = hudi.java_class(_CLIENT).getDeclaredField("lastCompletedTxnAndMetadata")
     field.setAccessible(True)
     last = field.get(client)
-    transactions.beginStateChange(owner, hudi.option(last.get().getLeft() if last.isPresent() else None))
+    # The newest commit that was complete when the instant began. `preCommit` looks for conflicts with later ones.
+    baseline = hudi.option(last.get().getLeft() if last.isPresent() else None)
+    transactions.beginStateChange(owner, baseline)
     try:
         yield
     finally:
@@ -74,10 +89,11 @@ def _changing(hudi: HudiObjects, client: Any, inflight: Any, instant: str) -> It
         client.releaseResources(instant)
 
 
-def _note_indexed_columns(hudi: HudiObjects, client: Any, table: Any, metadata: Any) -> None:
-    """Has the definition of the index of column statistics name the columns that this commit adds."""
+def _add_indexed_columns(hudi: HudiObjects, client: Any, table: Any, metadata: Any) -> None:
+    """Adds the columns that this commit adds to the definition of the column statistics index."""
     functions = JavaFunctions(hudi)
-    update = hudi.hidden_method(_SPARK_CLIENT, "updateColumnsToIndexWithColStats", (_META, _LIST))
-    note = functions.function2(functions.handle(update).bindTo(client))
+    update = hudi.hidden_method(_SPARK_CLIENT, "updateColumnsToIndexWithColStats", (_META_CLIENT, _LIST))
+    # Hudi passes this method of its client as a function.
+    java_update = functions.function2(functions.handle(update).bindTo(client))
     utilities = hudi.java.client.HoodieColumnStatsIndexUtils
-    utilities.updateColsToIndex(table, hudi.config, metadata, hudi.action, note)
+    utilities.updateColsToIndex(table, hudi.config, metadata, hudi.action, java_update)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from typing import Any
 
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import Locks
@@ -46,7 +46,7 @@ class MetadataTableServices:
         self._clients = ExitStack()
         self._failpoints = Failpoints.from_environment()
 
-    def run(self, wait: Callable[[], bool]) -> tuple[Service, ...]:
+    def run(self, wait: Callable[[], bool]) -> tuple[ServiceOutcome, ...]:
         """Runs the services that are due; none where the table has no metadata table. `wait` is called between two
         services, and says whether to end there.
         """
@@ -55,7 +55,7 @@ class MetadataTableServices:
             names = timeline_names(self._hudi) if self._hudi.has_metadata_table else None
             if names is None or not is_due(names, compaction_interval(self._hudi.options)):
                 return ()
-            services: list[Service] = []
+            services: list[ServiceOutcome] = []
             for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
                 if services and wait():
                     break

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from coordination.errors import Conflict
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.java.errors import message
 
 _REASON = 300
@@ -20,7 +20,7 @@ class ServiceBlocked(Conflict):
         self.since = since
 
 
-def run_service(name: str, service: Callable[[], str]) -> Service:
+def run_service(name: str, service: Callable[[], str]) -> ServiceOutcome:
     """Runs the service, which returns the instant of its commit, if it made one. A failure becomes the reason, whatever
     it is: a defect, too, keeps the service from its work.
     """
@@ -31,4 +31,4 @@ def run_service(name: str, service: Callable[[], str]) -> Service:
     except Exception as error:  # noqa: BLE001
         reason = message(error, _REASON)
         since = error.since if isinstance(error, ServiceBlocked) else 0.0
-    return Service(name, round(time.monotonic() - began, 3), instant, reason, since)
+    return ServiceOutcome(name, round(time.monotonic() - began, 3), instant, reason, since)

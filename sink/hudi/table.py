@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError, Conflict, Corrupt, OutcomeUnknown, TableError, Unavailable
 from coordination.state.codec import encode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView, WriteTask
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
@@ -274,12 +274,12 @@ class Table:
             return ()
         return unplanned(self._specification.name, self._specification.namespace, tasks, stats)
 
-    def services(self) -> tuple[Service, ...]:
+    def services(self) -> tuple[ServiceOutcome, ...]:
         """Compacts, clusters, cleans, archives, off the commit path. Safe beside all but another run of this sink."""
         with self._serving, self._reading():
             return HudiTableServices(self._hudi, self._specification, self._locks).run()
 
-    def metadata_services(self, wait: Callable[[], bool] = lambda: False) -> tuple[Service, ...]:
+    def metadata_services(self, wait: Callable[[], bool] = lambda: False) -> tuple[ServiceOutcome, ...]:
         """Serves the metadata table, off the commit path, if that is due: as `services`, and never beside it. `wait` is
         called between two services, and says whether to end there.
         """

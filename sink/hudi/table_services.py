@@ -1,16 +1,23 @@
-"""Table services by Hudi's own means, off the commit path, on one worker at a time.
+"""Runs Hudi's table services, apart from commits, on one worker at a time.
 
-Compaction of a merge-on-read table, clustering, cleaning and archiving run in this order, each by itself: one that
-fails does not keep the next from running. Guarantee: each is planned and completed under the table lock held here, at a
-moment at which a commit would be (`sink.hudi.moments`), and writes or deletes files without it; archiving holds it
-throughout. A rewrite (compaction, clustering) is completed with the table's columns of that moment, and only if its
-plan is still on the timeline and its files are those of the newest attempt: Hudi would first add its files to the
-metadata table, and readers would look for files that are gone. A compaction that a process of this sink has left behind
-is carried out again under its own instant; a clustering is rolled back and planned anew. Plans of other writers are
-left alone. ZooKeeper is asked last whether the lock is still held (`sink.hudi.service_moment`): a process that stood
-still may have lost it. This module never rolls back a pending instant of a transaction, however old its heartbeat is:
-the transaction may be PREPARED. Before it cleans and archives, it deletes what late tasks have left
-(`sink.hudi.overtaken`, `sink.hudi.leftovers`). Never raises for a service that fails: its outcome says so.
+The services are compaction of a merge-on-read table, clustering, cleaning and archiving. They run in this order. A
+service that fails does not keep the next from running: its outcome has the reason, and nothing is raised.
+
+Compaction and clustering are rewrites. A rewrite, like a cleaning, has three steps: plan, write or delete files, and
+complete. It plans and completes under the table lock, and only while the table may be changed (`sink.hudi.moments`). It
+writes or deletes files without the lock. Archiving holds the lock throughout. Just before a service completes, drops or
+deletes, it asks ZooKeeper whether it still holds the lock (`sink.hudi.service_moment`), because a paused process may
+have lost it.
+
+Guarantee: a rewrite is completed with the columns that the table has then, and only if its plan is still on the
+timeline and its files are those of the newest attempt. Otherwise Hudi would add its files to the metadata table first,
+and readers would look for files that are gone. Pending plans that a process of this sink left: a compaction is carried
+out again under its own instant, a clustering is rolled back and planned anew, and a cleaning is carried out or dropped.
+Rewrites that other writers planned are left alone. The pending instant of a transaction is never rolled back here,
+however old its heartbeat is: the transaction may be PREPARED.
+
+Late tasks are those that outlive their transaction or rewrite. The files that they leave are deleted before cleaning
+and archiving (`sink.hudi.overtaken`, `sink.hudi.leftovers`).
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ from contextlib import closing, contextmanager
 import structlog
 
 from coordination.errors import Conflict
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.java.errors import JAVA_ERRORS
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
@@ -45,10 +52,11 @@ from sink.telemetry.failpoints import Failpoints
 LOG = structlog.get_logger("sink.hudi")
 MERGE_ON_READ = "MERGE_ON_READ"
 _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
+"""The actions of pending plans on the timeline, by the names that Hudi and the failpoints use for the services."""
 
 
 class HudiTableServices:
-    """One run on the table of `hudi`, with a client of its own. `locks` gives the table lock."""
+    """One run of the services on the table of `hudi`, with a Hudi client of its own. `locks` gives the table lock."""
 
     def __init__(self, hudi: HudiClient, table: TableSpecification, locks: Locks) -> None:
         self._table = table
@@ -57,13 +65,17 @@ class HudiTableServices:
         self._timeline = HudiTimeline(self._hudi, table.sink)
         self._failpoints = Failpoints.from_environment()
 
-    def run(self) -> tuple[Service, ...]:
+    def run(self) -> tuple[ServiceOutcome, ...]:
+        """Runs each service once. Raises Unavailable, or what py4j or the store raises, if no service can begin."""
         with closing(self._hudi):
             self._hudi.keep_metadata_table()
             self._drop_unreadable_plans()
             return tuple(run_service(name, service) for name, service in self._services())
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """Yields the name of each service, and the function that runs it. The function returns the instant of what it
+        completed, or an empty text if there was nothing to do.
+        """
         if self._table.services.compaction and self._is_merge_on_read():
             yield "compaction", self._compact
         if self._table.services.clustering:
@@ -72,6 +84,7 @@ class HudiTableServices:
         yield "archiving", self._archive
 
     def _drop_unreadable_plans(self) -> None:
+        """Drops plans that a writer did not finish writing: Hudi cannot read them, and every service would fail."""
         access = self._table.store.access
         if unreadable_plans(self._hudi.base_path, access, self._timeline.snapshot()):
             with self._moment("drop an unreadable plan") as moment:
@@ -81,8 +94,8 @@ class HudiTableServices:
         return str(self._hudi.meta_client().getTableType().toString()) == MERGE_ON_READ
 
     def _compact(self) -> str:
-        """Carries out this sink's pending plans again, under their own instants, or else a new one. A plan is never
-        dropped: files that a late task writes for it would hide from readers what was committed since.
+        """Carries out this sink's pending plans again, under their own instants. Makes and carries out a new plan if
+        there are none. Never drops a plan: a file that a late task writes for it would hide later commits from readers.
         """
         pending = self._own_plans(COMPACTION)
         for instant in pending:
@@ -97,8 +110,9 @@ class HudiTableServices:
         return instant
 
     def _cluster(self) -> str:
-        """Drops this sink's pending plans, plans anew and carries that out. Drops a plan that fails: it would block
-        updates by other writers. A plan carried out twice would write file groups twice.
+        """Drops this sink's pending plans, then makes a new one and carries it out. Does not carry out a plan twice,
+        because that would write its file groups twice. Drops a plan that fails, because a pending clustering blocks
+        updates by other writers.
         """
         self._drop_clusterings(self._own_plans(CLUSTERING))
         instant = self._plan("Clustering")
@@ -111,6 +125,7 @@ class HudiTableServices:
         return instant
 
     def _plan(self, service: str) -> str:
+        """Has Hudi plan the service. Returns the plan's instant, or an empty text if Hudi finds nothing to do."""
         with self._moment(f"plan {service.lower()}") as moment:
             require_none_replaces(self._hudi, moment.snapshot)
             instant = self._hudi.schedule(service, {SINK_KEY: self._table.sink})
@@ -119,9 +134,11 @@ class HudiTableServices:
         return instant
 
     def _carry_out(self, service: str, instant: str) -> None:
-        """Writes with the table's columns as they are now: no file of the plan has others. Where Hudi rewrites record
-        by record it takes the columns from its client, and would drop those that the client lacks. Completes with the
-        columns of that later moment.
+        """Writes the files of a plan, and completes it.
+
+        The client that writes gets the table's columns as they are now, which include those of every file of the plan:
+        a rewrite record by record drops columns that the client lacks. The commit names the columns that the table has
+        when the plan is completed.
         """
         columns = self._hudi.table_schema(self._hudi.meta_client())
         with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
@@ -131,8 +148,8 @@ class HudiTableServices:
                 try:
                     self._require_current(service, instant, written.paths)
                 except Conflict:
-                    # No other attempt has files of these names. Once the timeline has forgotten the plan, readers
-                    # without the metadata table would show them.
+                    # No other attempt has files of these names. After the plan's instant is archived, readers without
+                    # the metadata table would take them for committed.
                     delete_unused(hudi, moment, instant, written.paths)
                     raise
                 if service == "Clustering":
@@ -141,8 +158,9 @@ class HudiTableServices:
                 written.complete(moment.require_held)
 
     def _require_others_ended(self, actions: Collection[str] = ()) -> None:
-        """Raises ServiceBlocked if an instant of another writer, of these actions or of any, has been pending for
-        longer than a service may be due.
+        """Raises ServiceBlocked if an instant of another writer has been pending for longer than
+        `services.overdue.after`. Only instants with these `actions` count, or all if there are none. A service calls
+        this last, when it has done what that instant allows.
         """
         snapshot = self._timeline.snapshot()
         old = abandoned(self._hudi, snapshot, self._table.services.overdue_seconds)
@@ -157,25 +175,28 @@ class HudiTableServices:
 
     @contextmanager
     def _moment(self, purpose: str) -> Iterator[Moment]:
-        """Holds the table lock at a moment at which the table may be changed."""
+        """Holds the table lock for the purpose that is named. Raises Unavailable if the table must not be changed now,
+        because a restore is pending or this host's clock is behind.
+        """
         with self._locks(purpose) as require_held:
             snapshot = self._timeline.snapshot()
             require_moment(self._hudi, snapshot)
             yield Moment(snapshot, require_held)
 
     def _require_current(self, service: str, instant: str, paths: Sequence[str]) -> None:
-        """Raises Conflict unless the plan is pending and these files are of its newest attempt: a later attempt has
-        rolled back those of an earlier one, with their markers.
+        """Raises Conflict unless the plan is pending and these files are of its newest attempt. An attempt begins by
+        rolling back the earlier one, with its files and markers: so files without markers are of an earlier attempt.
         """
         pending, is_rolled_back = self._pending(_ACTIONS[service], instant)
         if pending is None or is_rolled_back:
-            raise Conflict(f"{service.lower()} {instant}: another worker has completed or dropped the plan meanwhile")
+            raise Conflict(f"{service.lower()} {instant}: another worker has completed or dropped the plan")
         if not set(paths) <= set(marked_files(self._hudi, instant)):
-            raise Conflict(f"{service.lower()} {instant}: another worker has begun to carry out the plan again")
+            raise Conflict(f"{service.lower()} {instant}: another worker has begun to carry out the plan")
 
     def _require_groups_as_planned(self, instant: str, snapshot: ActiveTimeline) -> None:
-        """Raises Conflict if another writer changes or replaces file groups of a clustering, or did so since it was
-        planned: their rows would be as they were. Those of a compaction stay the same file groups.
+        """Raises Conflict if another writer has changed file groups of a clustering since it was planned, or is
+        replacing file groups now. The clustering's files would bring their old rows back. A compaction needs no such
+        check: it keeps its file groups, and later changes are log files of the new file slices.
         """
         require_none_replaces(self._hudi, snapshot)
         groups = {group for group, plan in self._hudi.pending_clusterings().items() if plan == instant}
@@ -185,8 +206,8 @@ class HudiTableServices:
             )
 
     def _own_plans(self, action: str) -> list[str]:
-        """Returns the instants of this sink's pending plans, oldest first. No other process of the sink carries one
-        out now: a process that died or failed left them.
+        """Returns the instants of this sink's pending plans, oldest first. A process that died or failed left them:
+        services run on one worker at a time.
         """
         snapshot, meta = self._timeline.snapshot(), self._hudi.meta_client()
         return sorted(
@@ -198,8 +219,8 @@ class HudiTableServices:
         )
 
     def _reopen(self, instant: str) -> bool:
-        """Rolls back what an earlier attempt at a compaction has written. Returns whether the plan is still pending:
-        until the lock is held, that attempt may complete it.
+        """Rolls back what an earlier attempt at a compaction has written. Returns False if the plan is no longer
+        pending: the earlier attempt may complete it before this process has the lock.
         """
         with self._moment("reopen compaction") as moment:
             pending, is_rolled_back = self._pending(COMPACTION, instant)
@@ -211,8 +232,8 @@ class HudiTableServices:
         return pending is not None
 
     def _drop_clusterings(self, plans: Collection[str]) -> None:
-        """Rolls back those of these clusterings of this sink that are still pending, each under the table lock. Until
-        the lock is held, the process that made the plan may still complete it.
+        """Rolls back these clusterings of this sink, each under the table lock. Skips one that is no longer pending:
+        the process that planned it may complete it before this process has the lock.
         """
         for instant in plans:
             with self._moment("drop clustering") as moment:
@@ -222,17 +243,19 @@ class HudiTableServices:
                     note_rollback(self._hudi, instant)
 
     def _pending(self, action: str, instant: str) -> tuple[Instant | None, bool]:
-        """Returns the plan's entry on the timeline, None if the plan is complete or gone, and whether a rollback of it
-        is planned.
+        """Returns the entry of a pending plan on the timeline, and whether a rollback of the plan is pending. The entry
+        is None if the plan is complete or gone.
         """
         snapshot = self._timeline.snapshot()
         entries = [entry for entry in snapshot.instants if entry.requested == instant]
-        pending = [] if any(entry.done for entry in entries) else [entry for entry in entries if entry.action == action]
-        return (pending[0] if pending else None), instant in snapshot.rolling_back
+        is_done = any(entry.done for entry in entries)
+        pending = None if is_done else next((entry for entry in entries if entry.action == action), None)
+        return pending, instant in snapshot.rolling_back
 
     def _clean(self) -> str:
-        """Carries out plans that are pending, or else a new one. Before that, late files go: without the metadata
-        table, Hudi's plan might name one in the place of a committed file, which would then stay.
+        """Carries out the pending plans, of any writer, or a new plan if there are none. Deletes files of late tasks
+        first: without the metadata table, a plan might name such a file instead of the committed one, which would then
+        stay.
         """
         delete_late_files(self._hudi, self._timeline, self._moment)
         instants = [instant for instant in cleaning.pending(self._hudi) if self._delete_files(instant)]
@@ -243,8 +266,8 @@ class HudiTableServices:
         return instants[-1] if instants else ""
 
     def _delete_files(self, instant: str) -> bool:
-        """Carries out a plan of a cleaning. Returns False if it is gone or was obsolete, before or after files were
-        deleted: the next plan names what is left.
+        """Carries out the plan of a cleaning. Returns False if the plan is gone or obsolete, which may show only after
+        its files were deleted: then the next plan names what is left.
         """
         self._failpoints.reach("Cleaning.scheduled")
         with self._moment("begin cleaning") as moment:
@@ -260,7 +283,7 @@ class HudiTableServices:
         return True
 
     def _is_current_cleaning(self, instant: str, moment: Moment) -> bool:
-        """Whether the plan is pending. Drops it if it is obsolete."""
+        """Whether the plan is pending and not obsolete. Drops an obsolete plan."""
         if not moment.snapshot.is_pending(instant, cleaning.CLEAN):
             return False
         if reason := cleaning.obsolete(self._hudi, instant, moment.snapshot):
@@ -269,11 +292,15 @@ class HudiTableServices:
         return not reason
 
     def _named_schemas(self) -> frozenset[str]:
-        """Reads the fingerprints of the schemas that the newest checkpoint of each sink names."""
+        """Reads the timeline. Returns the fingerprints of the schemas that the newest checkpoint of each sink names."""
         self._timeline.view(())
         return self._timeline.others.fingerprints | frozenset(self._timeline.schemas.values())
 
     def _archive(self) -> str:
+        """Deletes files of late tasks and surplus schema texts, then has Hudi move old instants to the archive. A late
+        task's file has to go first: once its instant is older than the active timeline, readers without the metadata
+        table take the file for committed.
+        """
         sweep(self._hudi, self._timeline)
         sweep_unmarked(self._hudi, self._timeline)
         trim(self._hudi, self._named_schemas)
@@ -281,6 +308,6 @@ class HudiTableServices:
             kept = restores_that_stay(self._hudi, moment.snapshot, self._timeline.archive)
             Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held, kept).run()
         self._require_others_ended()
-        # Killed writers left them, like the files that are swept.
+        # Multipart uploads to an object store that killed writers left.
         abort_uploads(self._hudi)
         return ""

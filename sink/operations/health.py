@@ -16,7 +16,7 @@ from itertools import chain
 
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
-from coordination.zookeeper.table_service_lock import RUN, TableServiceRun
+from coordination.zookeeper.table_service_lock import WHOLE_RUN, TableServiceRun
 from sink.operations.observed_sink import ObservedSink
 from sink.operations.remedies import Finding, Remedy, finding, halt_remedy
 from sink.operations.status import Status
@@ -118,7 +118,7 @@ def _names_of_overdue(evidence: HealthEvidence, run: TableServiceRun) -> tuple[s
 
 
 def _title(service: str) -> str:
-    return "the table services have been" if service == RUN else f"the table service {service} has been"
+    return "the table services have been" if service == WHOLE_RUN else f"the table service {service} has been"
 
 
 def _open_transactions(evidence: HealthEvidence, are_too_long: bool) -> Iterator[Finding]:

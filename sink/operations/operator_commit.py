@@ -30,7 +30,7 @@ from sink.config import Settings
 from sink.hudi.specification import ErrorsSpecification, TableSpecification
 from sink.hudi.table import Table, TableOutcome
 from sink.operations.reset_checks import require_no_live_workers
-from sink.operations.reset_writer import lock, workers
+from sink.operations.reset_writer import coordinator_lock, live_workers
 from sink.telemetry.failpoints import Failpoints
 from sink.write.rows.specification import RecordSpecification
 
@@ -202,8 +202,8 @@ def taking_office(client: KazooClient, sink: CommandedSink, table: Table, name: 
     """Holds the election's lock, and has taken over where the last coordinator or command ended."""
     root = sink.root_znode
     Keeper(client, root, lambda: None).bootstrap(sink.config_digest)
-    with lock(client, root) as lock_path:
-        require_no_live_workers(workers(client, root))
+    with coordinator_lock(client, root) as lock_path:
+        require_no_live_workers(live_workers(client, root))
         table.ensure()
         failpoints = Failpoints.from_environment()
         office = Office(

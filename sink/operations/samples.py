@@ -26,7 +26,8 @@ from sink.config import Settings
 from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.librdkafka import LogConsumer, damage_of
-from sink.write.reading.kafka_reader import IGNORED_ERRORS, message_columns
+from sink.write.reading.kafka_reader import IGNORED_ERRORS
+from sink.write.reading.message_columns import message_columns
 from sink.write.reading.record_headers import headers_of
 
 QUIET_SECONDS = 30.0
@@ -56,7 +57,7 @@ class Sample:
     """Records of each topic, in the order of their partitions and offsets."""
 
     batches: tuple[tuple[str, pa.RecordBatch], ...] = ()
-    """Topics with the columns of `sink.write.reading.kafka_reader.message_columns`."""
+    """Topics with the columns of `sink.write.reading.message_columns`."""
     cut: str = ""
     """The bound that ended the sample early; empty if none did."""
     held_back: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)

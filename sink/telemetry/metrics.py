@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from coordination.state.messages import Note
 from coordination.state.model import LogView, Phase
 from coordination.state.tree import KeeperView
-from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceRun
+from coordination.zookeeper.table_service_lock import WHOLE_RUN, ServiceOutcome, TableServiceRun
 from sink.telemetry.backlog import last_commit
 from sink.telemetry.exposition import Exposition
 from sink.telemetry.harmless import harmless
@@ -240,7 +240,7 @@ class SinkMetrics:
         self._child(self._families.written_bytes).inc(size)
 
     @harmless
-    def served(self, service: Service) -> None:
+    def served(self, service: ServiceOutcome) -> None:
         """Counts a table service that has ended: `done`, `idle` (nothing to do) or `failed`."""
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
         self._child(self._families.services, service.name, outcome).inc()
@@ -258,7 +258,7 @@ class SinkMetrics:
     def services_interrupted(self, trouble: str) -> None:
         """Takes what keeps this worker from running the table services, until it reads their record or serves."""
         self.service_trouble = trouble
-        self._show_each(self._families.service_failed, {RUN: 1.0})
+        self._show_each(self._families.service_failed, {WHOLE_RUN: 1.0})
 
     @harmless
     def lock_held(self, purpose: str, seconds: float) -> None:

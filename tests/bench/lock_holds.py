@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from coordination.state.model import TableView
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.spark.session import start_session
 from sink.hudi.table import Table
 from sink.schema.table_schema import parse_ddl
@@ -111,7 +111,7 @@ def _compact(driver: Driver, base_path: str, holds: Holds, directory: Path, loca
     _require_success(table.services())
 
 
-def _require_success(services: tuple[Service, ...]) -> None:
+def _require_success(services: tuple[ServiceOutcome, ...]) -> None:
     for service in services:
         assert not service.reason, service
         print(f"{service.name}: {service.seconds:.1f} s, instant {service.instant or 'none'}")

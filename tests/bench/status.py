@@ -23,7 +23,7 @@ from kazoo.client import KazooClient
 from coordination.state import codec, tree
 from coordination.state.model import Header, Member, PartitionState, Phase, Plan, Slice, TopicPartition, WriteTask
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
+from coordination.zookeeper.table_service_lock import ServiceOutcome, TableServiceLock, TableServiceRun
 from sink.config import Settings, load_configuration
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
@@ -130,7 +130,7 @@ def _make_tree(client: KazooClient, settings: Settings) -> None:
     ops += tree.plan_ops(ENDED + 1, plan)
     ops.append(tree.header_op(Header(ENDED + 1, ENDED + 1, 1, 1, ENDED, Phase.STARTED, 60.0, tree.plan_digest(plan))))
     keeper.write(ops)
-    services = (Service("cleaning", 0.5), Service("archiving", 0.5))
+    services = (ServiceOutcome("cleaning", 0.5), ServiceOutcome("archiving", 0.5))
     TableServiceLock(client, settings.root_znode, "").record(lambda _: TableServiceRun("w0", now, ENDED, services))
 
 

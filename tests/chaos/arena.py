@@ -18,7 +18,7 @@ from sink.audit.coverage import Coverage
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import LOOPBACK
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from sink.operations.reset_writer import workers
+from sink.operations.reset_writer import live_workers
 from tests.bench.orders import create_topic
 from tests.chaos.auditor import ACKNOWLEDGED, OTHERS
 from tests.chaos.links import OtherCluster, WorkerProxies
@@ -229,7 +229,7 @@ class Arena:
 
     def await_no_workers(self) -> None:
         """Waits until the sessions of all workers have ended."""
-        eventually("no worker is left", lambda: not workers(self.fleet.client, self.fleet.root))
+        eventually("no worker is left", lambda: not live_workers(self.fleet.client, self.fleet.root))
 
     def reconfigure(self) -> None:
         """Changes a setting that the whole fleet has to agree on, for workers that are started from now on."""

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from sink.operations.reset_writer import workers
+from sink.operations.reset_writer import live_workers
 from tests.fleet import Fleet
 from tests.integration.conftest import PARTITIONS
 from tests.integration.test_errors_fleet import produce as produce_with_bad_ones
@@ -30,7 +30,7 @@ def every_command_works(fleet: Fleet) -> None:
     worker = fleet.start("w1")
     fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
     worker.kill()
-    eventually("its session has ended", lambda: not workers(fleet.client, fleet.root))
+    eventually("its session has ended", lambda: not live_workers(fleet.client, fleet.root))
 
     assert "orders holds the Hudi table orders" in command(fleet, "validate").stdout
     report = json.loads(command(fleet, "audit", "--json").stdout)

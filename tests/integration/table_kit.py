@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import SinkError
 from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.spark.session import start_session
 from sink.config import Settings
 from sink.hudi.client import HudiClient
@@ -64,7 +64,7 @@ def table_settings(base: Path, zookeeper: str, **more: str) -> Settings:
     return load(config, {})
 
 
-def by_name(results: tuple[Service, ...]) -> dict[str, Service]:
+def by_name(results: tuple[ServiceOutcome, ...]) -> dict[str, ServiceOutcome]:
     return {result.name: result for result in results}
 
 

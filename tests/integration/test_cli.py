@@ -43,7 +43,7 @@ from coordination.state.phases import enter
 from coordination.state.tree import Create
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import CatalogRecord, CatalogState
-from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
+from coordination.zookeeper.table_service_lock import ServiceOutcome, TableServiceLock, TableServiceRun
 from sink import cli
 from sink.clients.kafka.log import Log
 from sink.config import Settings
@@ -248,8 +248,8 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     _, out = sink("status", "--config", fleet.config)
     assert "table services" not in out
     lock = TableServiceLock(fleet.client, fleet.settings.root_znode, member.incarnation)
-    cleaned = Service("cleaning", 1.25, "20260101000000000")
-    failed = Service("archiving", 0.5, reason="the disk is full")
+    cleaned = ServiceOutcome("cleaning", 1.25, "20260101000000000")
+    failed = ServiceOutcome("archiving", 0.5, reason="the disk is full")
     assert lock.campaign()
     lock.record(lambda _: TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
     code, out = sink("status", "--config", fleet.config)

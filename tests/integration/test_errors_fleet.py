@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from coordination.state.model import Phase
-from sink.operations.reset_writer import workers
+from sink.operations.reset_writer import live_workers
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.fleet import Fleet, in_phase
@@ -54,7 +54,7 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     assert_landed(fleet, errors=BAD, replayed=0)
     for worker in fleet.workers.values():
         worker.kill()
-    eventually("the sessions have ended", lambda: not workers(fleet.client, fleet.root))
+    eventually("the sessions have ended", lambda: not live_workers(fleet.client, fleet.root))
 
     assert_bad_records_are_listed(fleet)
     a_replay_dies_and_the_next_one_finishes_it(fleet)
@@ -94,7 +94,7 @@ def a_replay_dies_and_the_next_one_finishes_it(fleet: Fleet) -> None:
         assert sink(fleet, *REPAIR, failpoint=f"{point}=kill").returncode == -9
         assert_landed(fleet, errors=BAD - replayed, replayed=replayed)
     result = sink(fleet, *REPAIR)
-    assert f"{BAD} were in the table already, of a replay that was interrupted" in result.stdout, result
+    assert f"{BAD} records were already in the table, added by a replay that was interrupted" in result.stdout, result
     assert "0 records are good and are in the table now; 0 are still bad" in result.stdout
     assert_landed(fleet, errors=0, replayed=BAD)
     assert json.loads(sink(fleet, "errors", "--json").stdout) == []

@@ -183,7 +183,9 @@ def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(make_sink) 
     replay = Replay(sink.spark, commanded_sink(sink.settings), sink.client)
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.preview(Selection(), None).good == ()
-    assert [coordinates[3] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
+    assert [
+        coordinates[3] for coordinates in replay.preview(Selection(first_offset=0, last_offset=0), repaired).good
+    ] == [0]
     with pytest.raises(ConfigError, match="--sql"):
         replay.preview(Selection(), "replace(value")
     bad = [offset for offset in range(300) if offset in (0, 7, 299)]

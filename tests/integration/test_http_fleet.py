@@ -14,7 +14,7 @@ import pytest
 from coordination.errors import Unavailable
 from coordination.state import tree
 from coordination.state.model import Member, WorkerState
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.devtools.local.servers import free_ports
 from sink.http.fleet import REREAD_SECONDS
 from tests.http_fleet import SinkTree, SyntheticFleet
@@ -98,11 +98,11 @@ def test_a_service_that_fails_is_told_though_nothing_else_changes(served, monkey
     fleet, client = served
     orders = fleet.add("orders", 1)
     client.wait("/health", 200)
-    orders.services(Service("cluster", 2.0, "20260101000000000"))
+    orders.services(ServiceOutcome("cluster", 2.0, "20260101000000000"))
     eventually("the first run is told", lambda: bool(status(client, "orders")["services"]))
-    orders.services(Service("cluster", 2.0, "", "no space left"))
+    orders.services(ServiceOutcome("cluster", 2.0, "", "no space left"))
     eventually("it is told", lambda: notes(client, "orders") == ["service-failed"], REREAD_SECONDS / 2)
-    orders.services(Service("cluster", 2.0, "", "no space left", time.time() - 86_401))
+    orders.services(ServiceOutcome("cluster", 2.0, "", "no space left", time.time() - 86_401))
     client.wait("/health", 503)
     [reason] = client.ask("/health").json["reasons"]
     assert (reason["kind"], reason["page"]) == ("service-overdue", "docs/runbook.md#table-service-overdue")

@@ -12,7 +12,7 @@ from coordination.state.model import Phase, TopicPartition
 from sink import cli
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from sink.operations.reset_writer import workers
+from sink.operations.reset_writer import live_workers
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 from tests.kafka_log import lose_end
@@ -80,7 +80,7 @@ def test_a_backup_with_a_reset_that_the_table_went_on_without_makes_no_row_come_
             if landed:
                 land_more(fleet, landed)
             fleet.workers[worker].kill()
-            eventually("its session has ended", lambda: not workers(fleet.client, fleet.root))
+            eventually("its session has ended", lambda: not live_workers(fleet.client, fleet.root))
 
         run("w1", 0)
         reset_command = [
@@ -126,7 +126,7 @@ def test_content_put_back_by_hand_is_never_believed_and_can_be_forgotten(make_fl
     for worker in fleet.workers.values():
         assert worker.running
         worker.kill()
-    eventually("its session has ended", lambda: not workers(fleet.client, fleet.root))
+    eventually("its session has ended", lambda: not live_workers(fleet.client, fleet.root))
     fleet.assert_exactly_once(RECORDS + 3000)
     assert cli.main(["reset", "--forget", "--yes", "--config", str(fleet.directory / "w1.yaml")]) == 0
     fleet.start("w1")

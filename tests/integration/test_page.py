@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import Unavailable
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.devtools.local.servers import free_ports
 from tests.chromium import MISSING, Chromium, find_chromium
 from tests.http_fleet import SyntheticFleet
@@ -135,7 +135,9 @@ def test_a_sink_shows_its_open_transaction_its_partitions_and_why_the_last_ones_
     orders.commit(reason="worker-1 did not report within 60 s")
     orders.produce(5)
     orders.open(["worker-1:1", "worker-2:2"])
-    orders.services(Service("clean", 1.0, "20260101000000000"), Service("cluster", 2.0, "", "no space left"))
+    orders.services(
+        ServiceOutcome("clean", 1.0, "20260101000000000"), ServiceOutcome("cluster", 2.0, "", "no space left")
+    )
     browser.open(f"{a_fleet.http.url}#orders")
     browser.until("document.querySelectorAll('#history tbody tr').length === 2")
     sink_text = browser.text("#sink")

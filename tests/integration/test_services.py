@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from coordination.errors import Unavailable
 from coordination.state import codec
 from coordination.zookeeper.records import AuditRecord
-from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
+from coordination.zookeeper.table_service_lock import WHOLE_RUN, ServiceOutcome, TableServiceLock, TableServiceRun
 from sink.clients.zookeeper.session import connected
 from sink.config import Settings
 from sink.hudi.client import HudiClient
@@ -40,7 +40,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-DONE = (Service("cleaning", 0.5, "20260101000000000"),)
+DONE = (ServiceOutcome("cleaning", 0.5, "20260101000000000"),)
 FAILED, DUE = "sink_table_service_failed", "sink_table_service_due_timestamp_seconds"
 AWAY = Unavailable("storage is away")
 
@@ -74,7 +74,7 @@ class Worker:
         )
         self.services.start()
 
-    def run(self) -> tuple[Service, ...]:
+    def run(self) -> tuple[ServiceOutcome, ...]:
         self.runs += 1
         assert self.may_end.wait(60)
         if self.error is not None:
@@ -165,7 +165,7 @@ def test_a_defect_is_a_reason_like_any_other_and_ends_nothing(make_worker: Calla
     eventually("a run is recorded", lambda: bool(worker.lock.last() and worker.lock.last().ended))
     [failed] = worker.lock.last().failed
     assert failed.reason == "TypeError: 'JavaPackage' object is not callable"
-    eventually("it shows", lambda: worker.shown(FAILED) == {RUN: 1})
+    eventually("it shows", lambda: worker.shown(FAILED) == {WHOLE_RUN: 1})
     worker.error = None
     worker.commit(10)
     eventually("another run is recorded", lambda: not worker.lock.last().failed)
@@ -183,12 +183,12 @@ def test_a_run_that_hangs_is_due_since_it_began_and_so_it_is_for_the_next_worker
     eventually("the services run", lambda: hanging.runs == 1)
     due = leader.lock.last().due
     assert 0 < due <= time.time()
-    eventually("the leader shows it", lambda: leader.shown(DUE) == {RUN: due})
+    eventually("the leader shows it", lambda: leader.shown(DUE) == {WHOLE_RUN: due})
     failing = make_worker("failing")
     failing.error = AWAY
     hanging.client.stop()
     eventually("the next worker has run", lambda: bool(leader.lock.last().ended))
-    assert leader.lock.last().due_since == {RUN: due}
+    assert leader.lock.last().due_since == {WHOLE_RUN: due}
     failing.error = None
     leader.commit(10)
     eventually("it has succeeded", lambda: not leader.lock.last().due_since)
@@ -224,7 +224,7 @@ def test_a_lock_of_the_services_that_zookeeper_refuses_is_a_failure_with_its_rea
     eventually("it has failed", lambda: bool(worker.lock.last() and worker.lock.last().failed))
     [failed] = worker.lock.last().failed
     assert "NoAuthError" in failed.reason
-    eventually("it shows", lambda: worker.shown(FAILED) == {RUN: 1})
+    eventually("it shows", lambda: worker.shown(FAILED) == {WHOLE_RUN: 1})
     assert "NoAuthError" in worker.metrics.sink("only").service_trouble
     owner.set_acls("/s/services", [make_acl("world", "anyone", all=True)])
     eventually("it serves", lambda: worker.runs == 1)
@@ -541,7 +541,7 @@ def test_a_clustering_whose_plan_another_worker_has_dropped_adds_no_file_to_the_
     late._failpoints = takeover  # type: ignore[assignment]
     results = by_name(late.run())
     assert takeover.taken
-    assert "another worker has completed or dropped the plan meanwhile" in results["clustering"].reason
+    assert "another worker has completed or dropped the plan" in results["clustering"].reason
     assert driver.count() == driver.count(metadata=False) == 20
     driver.land(3)
     assert driver.count() == driver.count(metadata=False) == 30

@@ -190,7 +190,7 @@ def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink_until_a_res
     fleet.start("w2")
     halt = fleet.wait("the sink halts", lambda view: view.halt is not None).halt
     assert halt is not None
-    assert (halt.topic, "[0, 500) was planned and cannot be read any more" in halt.reason) == (second, True)
+    assert (halt.topic, "[0, 500) was planned and can no longer be read" in halt.reason) == (second, True)
     fleet.workers["w2"].stop()
     reset_command = ["reset", "--to", "earliest", "--topic", second, "--yes"]
     assert cli.main([*reset_command, "--config", str(fleet.workers["w2"].config)]) == 0

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from coordination.state.versions import PROTOCOL
 from sink import cli
-from sink.operations.reset_writer import workers
+from sink.operations.reset_writer import live_workers
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.waiting import eventually
@@ -68,7 +68,7 @@ def run(landed: Fleet, capsys: pytest.CaptureFixture[str]) -> RunCommand:
 
 def stop(fleet: Fleet, name: str) -> None:
     fleet.workers[name].kill()
-    eventually("its session has ended", lambda: not workers(fleet.client, fleet.root))
+    eventually("its session has ended", lambda: not live_workers(fleet.client, fleet.root))
 
 
 def tree_contents(client: KazooClient, path: str = "/sink") -> Contents:

@@ -27,7 +27,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from sink.config import Settings
 from sink.hudi.options import require_usable
 from sink.schema.table_schema import IS_DELETED
-from sink.write.reading.kafka_reader import message_columns
+from sink.write.reading.message_columns import message_columns
 from sink.write.rows.changes import ChangeDecoder
 from sink.write.rows.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
 from sink.write.rows.row_spec import spec_of, table_schema

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sink import cli
-from sink.commands.errors import _print_records
+from sink.bad_records.replay import ReplayPreview
+from sink.commands.errors import _print_groups, _print_outcome, _print_records
 from sink.telemetry.terminal import console
 from tests.unit.test_config_errors import BASE
 
@@ -35,6 +36,18 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert all(text in shown for text in ("2024-02-29 12:00:00", "53842-12-03", r"\x1b]0;title\x07\n", r"r\x1b[31m"))
+
+
+def test_a_reason_with_control_characters_is_one_line_in_groups_and_after_a_replay(capsys) -> None:
+    reason = "r\x1b[31m\nforged\u202e"
+    first = {"topic": "t", "partition": 0, "offset": 7}
+    _print_groups(console(), [{"reason": reason, "records": 2, "first": first}])
+    _print_outcome(console(), ReplayPreview((), {("t", "id", 0, 7, 0): reason}), is_done=True, is_upsert=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if r"r\x1b[31m\nforged\u202e" in line and "t-0 offset 7" in line] == [
+        lines[1].rstrip(),
+        "t-0 offset 7: r\\x1b[31m\\nforged\\u202e",
+    ]
 
 
 @pytest.mark.parametrize(

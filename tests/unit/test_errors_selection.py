@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from coordination.errors import ConfigError
-from sink.bad_records.selection import Selection, offsets
+from sink.bad_records.selection import Selection, parse_offsets
 
 NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
 ROWS = [
@@ -33,10 +33,10 @@ def selected_offsets(selection: Selection) -> list[int]:
     ("selection", "expected"),
     [
         (Selection(), [0, 1, 3]),
-        (Selection(replayed=True), [0, 1, 2, 3]),
+        (Selection(include_replayed=True), [0, 1, 2, 3]),
         (Selection(sink="s"), [0, 1, 3]),
         (Selection(sink="another"), []),
-        (Selection(topic="a", partition=0, low=1, high=2, replayed=True), [1, 2]),
+        (Selection(topic="a", partition=0, first_offset=1, last_offset=2, include_replayed=True), [1, 2]),
         (Selection(topic="b"), []),
         (Selection(kind="value"), [0]),
         (Selection(reason="key: '"), [1]),
@@ -50,7 +50,7 @@ def test_all_that_is_given_has_to_be_true(selection: Selection, expected: list[i
 
 
 def test_offsets_are_read_as_they_are_written() -> None:
-    assert (offsets(None), offsets("7"), offsets("7..9")) == ((None, None), (7, 7), (7, 9))
-    for wrong in ("x", "-1", "1..", "1...2"):
+    assert (parse_offsets(None), parse_offsets("7"), parse_offsets("7..9")) == ((None, None), (7, 7), (7, 9))
+    for wrong in ("x", "-1", "1..", "1...2", "9..7"):
         with pytest.raises(ConfigError, match="--offset"):
-            offsets(wrong)
+            parse_offsets(wrong)

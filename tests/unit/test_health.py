@@ -29,7 +29,7 @@ from coordination.state.model import (
 )
 from coordination.state.tree import KeeperInfo, KeeperView, Ledger, Summary
 from coordination.zookeeper.full_tree import FullTree
-from coordination.zookeeper.table_service_lock import Service, TableServiceRun
+from coordination.zookeeper.table_service_lock import ServiceOutcome, TableServiceRun
 from sink.config import Settings
 from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.observed_sink import observed_sink
@@ -205,7 +205,9 @@ def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:
     history = (summary(7, WALL - 9, errors=3), summary(8, WALL - 5, Phase.ABORTED))
     view = replace(view, ledger=replace(view.ledger, history=history))
     evidence = evidence_of(settings, view)
-    run = TableServiceRun("w2", WALL, 7, (Service("clean", 1.0, "1"), Service("cluster", 1.0, "", "no space left")))
+    run = TableServiceRun(
+        "w2", WALL, 7, (ServiceOutcome("clean", 1.0, "1"), ServiceOutcome("cluster", 1.0, "", "no space left"))
+    )
     assert evidence.status is not None
     evidence = replace(
         evidence,
@@ -230,7 +232,7 @@ def test_a_service_that_has_been_due_for_a_day_without_success_is_a_fault_and_be
     settings: Settings,
 ) -> None:
     def failing(hours: float) -> TableServiceRun:
-        return TableServiceRun("w2", WALL, 7, (Service("cleaning", 1.0, "", "no room", WALL - hours * 3600),))
+        return TableServiceRun("w2", WALL, 7, (ServiceOutcome("cleaning", 1.0, "", "no room", WALL - hours * 3600),))
 
     text = "the table service cleaning has been due for 25.0 h without success; the last attempt failed: no room"
     assert judged_services(settings, failing(23)) == ([], ["cleaning, on w2: no room"])
@@ -238,14 +240,14 @@ def test_a_service_that_has_been_due_for_a_day_without_success_is_a_fault_and_be
 
 
 def test_a_run_that_nobody_has_ended_for_a_day_is_a_fault(settings: Settings) -> None:
-    ended = (Service("cleaning", 1.0, "1"), Service("archiving", 1.0))
+    ended = (ServiceOutcome("cleaning", 1.0, "1"), ServiceOutcome("archiving", 1.0))
     text = "the table services have been due for 30.0 h without success; no run has ended since"
     assert judged_services(settings, TableServiceRun("w2", 1.0, 7, ended, WALL - 30 * 3600)) == ([text], [])
     assert judged_services(settings, TableServiceRun(due=WALL - 30 * 3600)) == ([text], [])
 
 
 def test_services_that_had_nothing_to_do_for_a_month_are_no_fault(settings: Settings) -> None:
-    idle = (Service("cleaning", 1.0), Service("archiving", 1.0))
+    idle = (ServiceOutcome("cleaning", 1.0), ServiceOutcome("archiving", 1.0))
     assert judged_services(settings, TableServiceRun("w2", WALL - 30 * 86_400, 7, idle)) == ([], [])
 
 

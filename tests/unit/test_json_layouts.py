@@ -314,7 +314,7 @@ def test_a_layout_is_all_of_a_record_but_its_values():
     layout = layout_of(b'{"a":1, "b" : "x","c":{"d":null,"e":{}}}')
     assert layout is not None
     assert layout.texts == (b'{"a":', b', "b" : "', b'","c":{"d":', b',"e":{}}}')
-    assert layout.quotes == 12
+    assert layout.quote_count == 12
 
 
 def taken_rows(parser: LayoutParser, schema: TableSchema, values: list[bytes]) -> list[tuple[dict[str, Any], int]]:

@@ -108,9 +108,9 @@ def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> No
     batches = iter(reader)
     for _ in range(count // 2):
         next(batches)
-    waiting = reader._window["orders", 1].pieces
+    waiting = reader._window["orders", 1].batches
     assert len(waiting) >= count // 2
-    assert sum(piece.get_total_buffer_size() for piece in waiting) < MIB
+    assert sum(records.get_total_buffer_size() for records in waiting) < MIB
     *_, last = batches
     assert last.records.column("offset").to_pylist() == list(range(count))
 

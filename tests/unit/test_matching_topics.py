@@ -93,7 +93,7 @@ def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink(env: Enviro
     land_all(term)
     assert env.view.halt is not None
     assert env.view.halt.topic == NEW.topic
-    assert "[0, 30) was planned and cannot be read any more" in env.view.halt.reason
+    assert "[0, 30) was planned and can no longer be read" in env.view.halt.reason
     assert not env.view.transactions
 
 

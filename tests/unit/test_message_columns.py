@@ -11,7 +11,7 @@ from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema.table_schema import parse_ddl
-from sink.write.reading.kafka_reader import message_columns
+from sink.write.reading.message_columns import message_columns
 from sink.write.rows.record_columns import RowDecoder, RowSpec, separate_bad
 
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from coordination.state.messages import Note
 from coordination.state.model import LogView, Member, OpenRange, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger, Summary
-from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceRun
+from coordination.zookeeper.table_service_lock import WHOLE_RUN, ServiceOutcome, TableServiceRun
 from sink.telemetry.backlog import LOOKS
 from sink.telemetry.metrics import ProcessMetrics, SinkMetrics
 
@@ -358,8 +358,8 @@ def test_who_leads_no_more_waits_for_nothing_that_a_coordinator_waits_for(
 def test_services_registrations_files_instants_and_the_audit_show(
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:
-    metrics.served(Service("cleaning", 2.0, "2026"))
-    metrics.served(Service("cleaning", 3.0, "", "no room"))
+    metrics.served(ServiceOutcome("cleaning", 2.0, "2026"))
+    metrics.served(ServiceOutcome("cleaning", 3.0, "", "no room"))
     metrics.registered(3, 0.5)
     metrics.table(17)
     metrics.table_files(4_000)
@@ -400,14 +400,14 @@ def test_which_services_have_failed_and_since_when_they_are_due_shows_until_they
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:
     failed, due = "sink_table_service_failed", "sink_table_service_due_timestamp_seconds"
-    metrics.services(TableServiceRun("w", 9.0, 7, (Service(RUN, 0.0, "", "no Spark", 5.0),), 3.0))
-    assert (service_series(process, failed), service_series(process, due)) == ({RUN: 1}, {RUN: 3})
-    outcomes = (Service("archiving", 1.0), Service("cleaning", 1.0, "", "no room", 4.0))
+    metrics.services(TableServiceRun("w", 9.0, 7, (ServiceOutcome(WHOLE_RUN, 0.0, "", "no Spark", 5.0),), 3.0))
+    assert (service_series(process, failed), service_series(process, due)) == ({WHOLE_RUN: 1}, {WHOLE_RUN: 3})
+    outcomes = (ServiceOutcome("archiving", 1.0), ServiceOutcome("cleaning", 1.0, "", "no room", 4.0))
     metrics.services(TableServiceRun("w", 9.0, 7, outcomes))
     assert service_series(process, failed) == {"archiving": 0, "cleaning": 1}
     assert service_series(process, due) == {"cleaning": 4}
     metrics.services_interrupted("no rights")
-    assert (metrics.service_trouble, service_series(process, failed)) == ("no rights", {RUN: 1})
+    assert (metrics.service_trouble, service_series(process, failed)) == ("no rights", {WHOLE_RUN: 1})
     metrics.not_serving()
     assert metrics.service_trouble == ""
     assert (service_series(process, failed), service_series(process, due)) == ({}, {})

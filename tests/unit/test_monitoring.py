@@ -18,7 +18,7 @@ from coordination.state.messages import Note
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Ledger, Summary
-from coordination.zookeeper.table_service_lock import Service, TableServiceRun
+from coordination.zookeeper.table_service_lock import ServiceOutcome, TableServiceRun
 from sink.telemetry.metrics import ProcessMetrics
 
 MONITORING = Path(__file__).resolve().parents[2] / "docker" / "monitoring"
@@ -49,8 +49,8 @@ def served_labels() -> dict[str, set[str]]:
     sink.retention({"orders": 600.0})
     sink.group_committed("done")
     sink.watch(lambda: 0.0, {})
-    sink.served(Service("cleaning", 1.0))
-    sink.services(TableServiceRun(services=(Service("cleaning", 1.0, "", "no room", 5.0),)))
+    sink.served(ServiceOutcome("cleaning", 1.0))
+    sink.services(TableServiceRun(services=(ServiceOutcome("cleaning", 1.0, "", "no room", 5.0),)))
     sink.lock_held("complete", 1.0)
     sink.registered(0, 1.0)
     sink.table(5)

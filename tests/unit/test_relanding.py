@@ -25,7 +25,9 @@ from coordination.state.model import (
     TopicPartition,
 )
 from sink.audit.report import AuditFindings
-from sink.commands.reland import parse_ranges
+from sink.commands.reland import _print, parse_ranges
+from sink.relanding.repair import Preview
+from sink.telemetry.terminal import console
 
 SOURCE = TopicPartition("orders", 3)
 CHECKPOINT = Checkpoint("s", "k", "c", 1, 3, 2, "", {"orders": "id"}, {SOURCE: PartitionCheckpoint(300, 0)})
@@ -125,3 +127,17 @@ def test_the_auditor_names_what_to_land_again() -> None:
         findings.repair("orders", 3, low, high)
     assert findings.repairs() == ("orders:3=3..5", "orders:3=9..11")
     assert parse_ranges(findings.repairs()) == (OffsetRange("orders", 3, 3, 6), OffsetRange("orders", 3, 9, 12))
+
+
+def test_a_preview_says_how_much_of_each_list_it_leaves_out(capsys) -> None:
+    ranges = tuple(Slice("orders", 3, start, start + 1, "id", 0) for start in range(0, 60, 2))
+    groups = tuple((f"day={number}", "file") for number in range(21))
+    preview = Preview(ranges, groups=groups, notes=tuple(f"note {number}" for number in range(22)))
+    _print(console(), preview, is_done=False, is_upsert=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if " more " in line] == [
+        "and 10 more ranges",
+        "and 1 more file groups",
+        "and 2 more notes",
+    ]
+    assert ("orders:3=38" in lines, "orders:3=40" in lines) == (True, False)

@@ -1,4 +1,4 @@
-"""Settings of the source, the target and the name of a sink: Kafka's topics and the table."""
+"""Settings that name a sink, the Kafka topics that it reads, and the Hudi table that it writes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Annotated, Literal
 from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import BasePath, DurationMs, Flag, Name, Servers, TopicNames, TopicRegex
 
-TOPICS = ("kafka.topic.names", "kafka.topic.regex")
-"""Exactly one of them selects the topics that land in the table."""
+TOPIC_SETTINGS = ("kafka.topic.names", "kafka.topic.regex")
+"""A sink has exactly one of these settings. It selects the topics whose records land in the table."""
 
 
-def topics_problem(set_names: Collection[str]) -> str | None:
-    """Returns the problem with `set_names`, the set ones of `TOPICS`, or None."""
-    if not set_names:
-        return f"{TOPICS[0]} is missing. Set it, or {TOPICS[1]}."
-    return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land. Keep one." if len(set_names) > 1 else None
+def topic_settings_problem(given: Collection[str]) -> str | None:
+    """Returns an error unless exactly one of `TOPIC_SETTINGS` is given, else None."""
+    names, regex = TOPIC_SETTINGS
+    if not given:
+        return f"{names} is missing. Set it, or {regex}."
+    return f"{names} and {regex} both say which topics land. Keep one." if len(given) > 1 else None
 
 
 class EndpointSettings(SettingGroup):
     bootstrap: Servers = setting(
         "kafka.bootstrap.servers",
-        "Kafka brokers to ask first: `host:port,...`.",
+        "Kafka brokers from which the client learns all others: `host:port,...`.",
         also=("bootstrap.servers", "hoodie.streamer.source.kafka.bootstrap.servers"),
     )
     topics: TopicNames = setting(
@@ -30,49 +31,52 @@ class EndpointSettings(SettingGroup):
     )
     topic_regex: TopicRegex | None = setting(
         "kafka.topic.regex",
-        "Instead of `kafka.topic.names`: a regular expression (Python's), which the whole name of a topic has to match."
-        " All topics that match land in the table, new ones within a minute. With `{topic}`, or `{name}` for a named"
-        " group of the expression, in `target.base.path` and others, each topic gets a table of its own.",
+        "Instead of `kafka.topic.names`: a Python regular expression, which has to match the whole name of a topic."
+        " All topics that match land in the table. A new topic is found within a minute. If `target.base.path` or"
+        " another setting has `{topic}` in it, or `{name}` for a named group of the expression, each topic gets a sink"
+        " and a table of its own.",
         also=("topics.regex",),
         default=None,
         same_on_all_workers=True,
     )
     group_offsets: Flag = setting(
         "kafka.group.offsets",
-        "Whether the offsets that have landed are committed to the consumer group `sink-<sink name>`, so that Kafka's"
-        " own tools show the lag. After each commit, as far as Kafka takes it; never read back. It needs the right to"
-        " READ that group.",
+        "Whether the sink commits the offsets that have landed to the consumer group `sink-<sink name>`, so that"
+        " Kafka's own tools show the lag. It does so after each commit to the table. If Kafka refuses, the sink warns"
+        " and goes on, because it never reads these offsets. The Kafka user needs READ on that group.",
         default=True,
     )
     open_transaction_ms: DurationMs = setting(
         "kafka.open.transaction.limit",
-        "After how long an open Kafka transaction, which holds back acknowledged records behind it, makes `/health`"
-        " fail. The default is the longest time that brokers by default let a transaction be open"
-        " (`transaction.max.timeout.ms`).",
+        "How long a producer's Kafka transaction may be open before `/health` fails. Until it ends, the sink cannot"
+        " read the records behind it in its partitions. The default is that of the brokers'"
+        " `transaction.max.timeout.ms`.",
         default=900_000,
         ge=1000,
         le=7 * 86_400_000,
     )
     base_path: BasePath = setting(
         "target.base.path",
-        "Where the table is: an absolute path or a URI that every worker can reach.",
+        "Where the table is stored: an absolute path or a URI that every worker can reach.",
         also=("hoodie.base.path",),
         same_on_all_workers=True,
     )
     table_name: Name = setting(
-        "target.table.name", "The table's name.", also=("hoodie.table.name",), same_on_all_workers=True
+        "target.table.name", "The name of the Hudi table.", also=("hoodie.table.name",), same_on_all_workers=True
     )
     table_type: Annotated[Literal["copy_on_write", "merge_on_read"], Choice] = setting(
         "target.table.type",
-        "`copy_on_write`, or `merge_on_read` for upserts that append to log files, which a compaction merges later"
-        " (`services.compaction`).",
+        "`copy_on_write`: a commit rewrites the base files that an upsert changes. `merge_on_read`: upserts append to"
+        " log files, which a compaction later merges into base files (`services.compaction`).",
         also=("hoodie.table.type", "hoodie.datasource.write.table.type"),
         default="copy_on_write",
         same_on_all_workers=True,
     )
     name: Name = setting(
         "sink.name",
-        "Name of the sink: its place in ZooKeeper and in the table's checkpoints. Default: the table's name.",
+        "Name of the sink. It names the sink's znode in ZooKeeper and its checkpoint in the table. Default: the table's"
+        " name.",
         also=("name",),
+        # pydantic 2.10 calls this even if the table's name is invalid.
         default_factory=lambda data: data.get("table_name", "sink"),
     )

@@ -19,7 +19,7 @@ from sink.decode.cursors import Bytes, Flags, cut, flags
 from sink.decode.fields import Columns, Field
 from sink.decode.json.columns import NotExact, exact_rows, read_type, unit_of
 from sink.decode.json.hazards import are_short_decimals
-from sink.decode.json.layout import JsonLayout, Members, TextSpan, layout_of
+from sink.decode.json.layout import JsonLayout, Members, ValueSpan, layout_of
 from sink.decode.json.matches import BatchText, Matched, Positions, Scratch
 from sink.decode.json.reasons import Undecodable
 from sink.decode.json.values import columns_of
@@ -157,20 +157,20 @@ class _CutColumns:
         except Undecodable:
             raise NotExact from None
 
-    def _bare(self, members: Members, fields: Sequence[Field]) -> Iterator[tuple[TextSpan, Field | None]]:
+    def _bare(self, members: Members, fields: Sequence[Field]) -> Iterator[tuple[ValueSpan, Field | None]]:
         """Yields the spans of bare values, with their field, if it fills a column."""
         chosen = self._chosen(members, fields)
         by_member = {chosen[field.name]: field for field in fields if field.name in chosen}
         for name, member in members.items():
             field = by_member.get(name)
-            if not isinstance(member, TextSpan):
+            if not isinstance(member, ValueSpan):
                 yield from self._bare(member, field.inner if field and isinstance(field.kind, T.StructType) else ())
             elif not member.quoted:
                 yield member, field
 
-    def _check(self, member: TextSpan | Members) -> None:
+    def _check(self, member: ValueSpan | Members) -> None:
         """Checks that a member without a column is valid JSON."""
-        if not isinstance(member, TextSpan):
+        if not isinstance(member, ValueSpan):
             for inner in member.values():
                 self._check(inner)
         elif not member.quoted:
@@ -180,11 +180,11 @@ class _CutColumns:
                 self._require_json_numbers(member, texts, ~is_word, integers=False)
                 texts.filter(pa.array(~is_word)).cast(pa.float64())
 
-    def _member(self, field: Field, member: TextSpan | Members | None) -> pa.Array:
+    def _member(self, field: Field, member: ValueSpan | Members | None) -> pa.Array:
         kind = field.kind
         if member is None:
             return pa.nulls(self._count, read_type(field, frozenset(), {}))
-        if not isinstance(member, TextSpan):
+        if not isinstance(member, ValueSpan):
             if not isinstance(kind, T.StructType):
                 raise NotExact
             inner = self._object(field.inner, member)
@@ -206,7 +206,7 @@ class _CutColumns:
             return self._written(member, texts)
         raise NotExact
 
-    def _written(self, span: TextSpan, texts: pa.StringArray) -> pa.StringArray:
+    def _written(self, span: ValueSpan, texts: pa.StringArray) -> pa.StringArray:
         """Returns numbers and booleans as texts."""
         is_word = flags(pc.is_in(texts, _WORDS))
         if not is_word.all():
@@ -214,7 +214,7 @@ class _CutColumns:
             texts.filter(pa.array(~is_word)).cast(pa.float64())
         return pc.if_else(pc.equal(texts, "null"), None, texts)
 
-    def _numbers(self, span: TextSpan, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    def _numbers(self, span: ValueSpan, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         nulls = pc.equal(texts, "null")
         integers = pa.types.is_integer(kind)
         if pa.types.is_decimal(kind) and not are_short_decimals(texts):
@@ -226,11 +226,11 @@ class _CutColumns:
         return pc.if_else(nulls, None, texts).cast(kind)
 
     def _require_json_numbers(
-        self, span: TextSpan, texts: pa.StringArray, selected: Flags | None, integers: bool
+        self, span: ValueSpan, texts: pa.StringArray, selected: Flags | None, integers: bool
     ) -> None:
         """Raises NotExact for numbers that Arrow's cast accepts and JSON does not: leading zeros, `.5`, `5.`,
         hexadecimal digits, names of infinity. Texts that the cast refuses may pass."""
-        data, starts, ends = self._batch.data, self._matched.starts[span.number], self._matched.ends[span.number]
+        data, starts, ends = self._batch.data, self._matched.starts[span.index], self._matched.ends[span.index]
         if selected is not None:
             starts, ends = starts[selected], ends[selected]
         first_characters = data[starts]
@@ -252,9 +252,9 @@ class _CutColumns:
         if exponents.any() and (exponents[1:] & (joined[:-1] == _POINT)).any():
             raise NotExact
 
-    def _texts(self, span: TextSpan) -> pa.StringArray:
+    def _texts(self, span: ValueSpan) -> pa.StringArray:
         matched = self._matched
-        return cut(self._batch.data, matched.starts[span.number], matched.ends[span.number], pa.string())
+        return cut(self._batch.data, matched.starts[span.index], matched.ends[span.index], pa.string())
 
 
 def _fitting(field: Field) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sink.decode.cursors import Bytes, Flags, flags
-from sink.decode.json.layout import LONGEST, JsonLayout
+from sink.decode.json.layout import MAX_TEXT_BYTES, JsonLayout
 
 Positions = npt.NDArray[np.int64]
 
@@ -54,7 +54,7 @@ class Scratch:
 
     def padded(self, data: Bytes) -> Bytes:
         """Returns the bytes with zeros after them: texts are read at any position, also at negative ones."""
-        size = len(data) + LONGEST + _WORD
+        size = len(data) + MAX_TEXT_BYTES + _WORD
         if len(self._bytes) < size:
             self._bytes = np.zeros(size * 5 // 4, np.uint8)
         padded_bytes = self._bytes[:size]
@@ -123,8 +123,8 @@ class BatchText:
 
     def matches(self, layout: JsonLayout, candidates: Flags) -> Matched | None:
         """Returns the values that match the layout, of those that `candidates` flags."""
-        first_quotes, counts = self._value_quotes(layout.quotes)
-        rows = np.flatnonzero(candidates & (counts == layout.quotes))
+        first_quotes, counts = self._value_quotes(layout.quote_count)
+        rows = np.flatnonzero(candidates & (counts == layout.quote_count))
         if not len(rows):
             return None
         matched = self._compared(layout, rows, first_quotes[rows])

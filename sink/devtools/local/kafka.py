@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from coordination.errors import Unavailable
 from sink.clients.java.installation import BROKER_VERSIONS
 from sink.devtools.jars import kafka_jars
-from sink.devtools.local.servers import LOOPBACK, SILENT, Server, free_ports
+from sink.devtools.local.servers import LOOPBACK, PROBE_LOG, Server, free_ports
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
 
@@ -118,7 +118,7 @@ class KafkaServer(Server):
 
 def kafka_answers(address: str, seconds: float) -> bool:
     """Returns whether a broker returns its cluster's metadata within `seconds`."""
-    admin = AdminClient({"bootstrap.servers": address}, logger=SILENT)
+    admin = AdminClient({"bootstrap.servers": address}, logger=PROBE_LOG)
     try:
         return bool(admin.list_topics(timeout=seconds).brokers)
     except KafkaException:

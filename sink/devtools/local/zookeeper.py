@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from sink.clients.java.installation import BROKER_VERSIONS, pyspark_jars
-from sink.devtools.local.servers import LOOPBACK, SILENT, Server
+from sink.devtools.local.servers import LOOPBACK, PROBE_LOG, Server
 
 _JARS = (
     "zookeeper*",
@@ -72,7 +72,7 @@ class ZooKeeperServer(Server):
 
 def zookeeper_answers(address: str, seconds: float) -> bool:
     """Returns whether a ZooKeeper at the address opens a session within `seconds`."""
-    client = KazooClient(hosts=address, timeout=5.0, logger=SILENT)
+    client = KazooClient(hosts=address, timeout=5.0, logger=PROBE_LOG)
     try:
         client.start(timeout=seconds)
     except KazooTimeoutError:

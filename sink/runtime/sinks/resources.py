@@ -1,4 +1,8 @@
-"""The parts of a sink, and of a process, that outlive the memberships of the sink. Making them opens nothing."""
+"""The parts of a worker process that all of its sinks share, and the parts of one sink.
+
+Both outlive a membership: the time from a sink's joining its fleet to the end of that ZooKeeper session. Making the
+parts of a sink connects to nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,29 +34,37 @@ from sink.write.engines.engine import Engine, engine_of
 
 @dataclass(frozen=True, kw_only=True)
 class SharedTurns:
-    """Where the sinks of a process take turns: threads, and slots for commits, plans and table services."""
+    """The threads, limits and ticker by which the sinks of a process share its cores."""
 
     pool: Executor
+    """The threads on which the sinks' actors run."""
     commits: SlotPool
+    """Runs commits to tables."""
     admission: AdmissionControl
+    """Admits coordinators that want to open a transaction."""
     services: SlotPool
+    """Runs table services."""
     ticker: Ticker
+    """Calls each actor again and again, so that it sees its deadlines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """The parts that a process has once, for all of its sinks."""
+    """The parts that a process has once for all of its sinks."""
 
     session: ZooKeeperSession
     spark: SparkSession
     watchdog: JvmWatchdog
     turns: SharedTurns
     kafka: Callable[[Settings], SharedLog]
+    """Returns the client that sinks of the same Kafka cluster share."""
     groups: Callable[[Settings], GroupCommitter]
+    """Returns the committer of consumer group offsets for the sink's Kafka cluster."""
     preparing: Executor
-    """One new table at a time: they would take the cores from everything else."""
+    """Prepares one new table at a time: a preparation uses all cores."""
     is_warm: Event
-    """Set when Spark has done its first job: a fleet need not wait for a newcomer's."""
+    """Set once Spark has run its first job, which is slow. A sink joins its fleet only then, so that the fleet does not
+    wait for a new worker's first slices."""
 
     @property
     def client(self) -> KazooClient:
@@ -61,7 +73,9 @@ class SharedParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The parts of a sink that outlive a membership. Requests of two memberships never overlap on its executors."""
+    """The parts of one sink. Successive memberships use the same executors, which run one job at a time: so their
+    requests never overlap.
+    """
 
     settings: Settings
     client: KazooClient
@@ -71,11 +85,14 @@ class Resources:
     engine: Engine
     log: LogSource
     coordinating: SerialExecutor
+    """Runs the requests of the coordinator's actor, if this worker coordinates the sink."""
     participating: SerialExecutor
+    """Runs the requests of the participant's actor."""
     turns: SharedTurns
     observer: Observer
+    """Makes logs, metrics and health of what the actors note and read."""
     locks: tuple[TableLocks, ...]
-    """Those of the table and of the errors table."""
+    """The locks of the table and of the errors table."""
 
     @property
     def root(self) -> str:
@@ -89,7 +106,7 @@ def make_resources(
     metrics: SinkMetrics,
     tree_changed: Callable[[], None],
 ) -> Resources:
-    """Makes the parts of one sink. A thread of kazoo's calls `tree_changed` when the sink's znodes have changed."""
+    """Makes the parts of one sink. A thread of kazoo calls `tree_changed` when a znode of the sink has changed."""
     specification, client = settings.table, shared.client
     locks = TableLocks(client, specification.lock, note_held=metrics.lock_held)
     errors = ErrorsTable(shared.spark, settings.errors, client)

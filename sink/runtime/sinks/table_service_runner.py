@@ -21,7 +21,7 @@ from functools import partial
 import structlog
 
 from coordination.errors import SinkError, Unavailable
-from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
+from coordination.zookeeper.table_service_lock import WHOLE_RUN, ServiceOutcome, TableServiceLock, TableServiceRun
 from sink.clients.java.errors import error_summary
 from sink.config import Settings
 from sink.runtime.sinks.table_reports import TableMetricsReporter
@@ -35,7 +35,7 @@ WATCH_SECONDS = 60.0
 RETRY_SECONDS = 900.0
 RESIGN_SECONDS = 0.5
 METADATA_TABLE = "metadata table"
-Run = Callable[[], tuple[Service, ...]]
+Run = Callable[[], tuple[ServiceOutcome, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class MetadataServices:
     transactions. It calls its argument between two services, and ends if that returns true.
     """
 
-    run: Callable[[Callable[[], bool]], tuple[Service, ...]]
+    run: Callable[[Callable[[], bool]], tuple[ServiceOutcome, ...]]
     interval: int
 
 
@@ -64,7 +64,7 @@ class TableServiceRunner:
         others: Sequence[ServiceThread],
         reports: TableMetricsReporter,
         metadata: MetadataServices,
-        in_turn: Callable[[Run], tuple[Service, ...]],
+        in_turn: Callable[[Run], tuple[ServiceOutcome, ...]],
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -124,14 +124,14 @@ class TableServiceRunner:
         self._interruptions += 1
         if self._interruptions == 1:
             return
-        failed = Service(RUN, 0.0, "", reason)
+        failed = ServiceOutcome(WHOLE_RUN, 0.0, "", reason)
         if self._interruptions == 2:
             self._count((failed,))
         self._metrics.services_interrupted(f"table services: {reason}")
         with suppress(SinkError):
             run, is_due = self._look()
             if is_due:
-                self._lock.record(lambda last: last.interrupted(time.time(), failed) if last == run else last)
+                self._lock.record(lambda last: last.after_failed_start(time.time(), failed) if last == run else last)
         self._ended.wait(WATCH_SECONDS)
 
     def _watch(self) -> None:
@@ -206,7 +206,7 @@ class TableServiceRunner:
         """Runs the services. A run that this process does not live to record stays due, since it began."""
         LOG.debug("services.begun", committed=committed)
         self._note(lambda last: last.marked_due(time.time()))
-        services = self._outcomes(RUN, self._perform)
+        services = self._outcomes(WHOLE_RUN, self._perform)
         is_cut_short = self._ended.is_set() and (not services or any(service.reason for service in services))
         if not is_cut_short:
             worker = self._settings.worker_id
@@ -216,17 +216,17 @@ class TableServiceRunner:
         self._last = self._lock.record(change)
         self._metrics.services(self._last)
 
-    def _outcomes(self, name: str, run: Run) -> tuple[Service, ...]:
+    def _outcomes(self, name: str, run: Run) -> tuple[ServiceOutcome, ...]:
         """Runs services when it is their turn. Returns and counts the outcome of each."""
         try:
             services = self._in_turn(lambda: () if self._ended.is_set() else run())
         except Exception as error:  # noqa: BLE001 (a defect is the reason as well)
-            services = (Service(name, 0.0, "", error_summary(error)),)
+            services = (ServiceOutcome(name, 0.0, "", error_summary(error)),)
         # When Spark is being stopped, a failure says nothing of the table.
         self._count(service for service in services if not (service.reason and self._ended.is_set()))
         return services
 
-    def _count(self, services: Iterable[Service]) -> None:
+    def _count(self, services: Iterable[ServiceOutcome]) -> None:
         for service in services:
             self._metrics.served(service)
             if service.reason:
