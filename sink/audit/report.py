@@ -140,6 +140,8 @@ class DigestCount:
 
 LEFT_OUT = "left out"
 """The reason of rows that nobody asked to compare."""
+EDITED = "edited in a replay"
+"""The reason of rows whose values `sink errors replay --sql` has made."""
 ALLOWED = frozenset(
     {
         LEFT_OUT,
@@ -148,10 +150,11 @@ ALLOWED = frozenset(
         "no longer in Kafka",
         "another topic id",
         "rows of other writers",
+        EDITED,
     }
 )
-"""Reasons for which a row may stay without a comparison: the log or other writers left nothing to compare with, or the
-coverage leaves it out."""
+"""Reasons for which a row may stay without a comparison: the log, other writers or an operator left nothing to compare
+with, or the coverage leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)

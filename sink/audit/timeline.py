@@ -24,7 +24,7 @@ from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.table_files import TableFiles
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
-REPLAYED_PREFIX = "sink.replayed."
+REPLAYED_PREFIX, SQL_PREFIX = "sink.replayed.", "sink.replay.sql."
 RELANDED_PREFIX = "sink.relanded."
 SPECIFICATION_PREFIX = "sink.specification."
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
@@ -101,6 +101,8 @@ class Commit:
     """The table's columns, as an Avro record."""
     relanded: Mapping[str, Relanded] = field(default_factory=dict)
     """Offsets that the commit has landed again, by sink."""
+    edited: frozenset[str] = frozenset()
+    """The sinks whose replayed records have values that an operator's expression made."""
 
     @property
     def by_others(self) -> bool:
@@ -283,6 +285,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         specifications,
         extra.get("schema", ""),
         relanded,
+        frozenset(key.removeprefix(SQL_PREFIX) for key in extra if key.startswith(SQL_PREFIX)),
     )
 
 

@@ -46,6 +46,8 @@ ErrorKey = tuple[str, str, int, int, int]
 _OWN_KEY = KEY[1:]
 _REPLAYED_KEY = "sink.replayed."
 """Begins the key of what a commit replayed, before the name of the sink."""
+_SQL_KEY = "sink.replay.sql."
+"""Begins the key of the expression that changed the values of a commit's replayed records."""
 _KEY_TYPES = "_kafka_topic string, topic_id string, _kafka_partition int, _kafka_offset long, generation int"
 _REASONS = f"{_KEY_TYPES}, reason string"
 _NO_YEAR = f"timestamp_millis({MAX_MILLIS})"
@@ -219,8 +221,10 @@ class Replay:
             raise TableError(f"the engine wrote other records than the {len(keys)} to replay. Nothing was committed.")
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
-        runs = {_REPLAYED_KEY + self._sink.table.sink: json.dumps(_runs(keys))}
-        office.complete(begun, write_report.stats, write_report.schemas, columns, runs)
+        extra = {_REPLAYED_KEY + self._sink.table.sink: json.dumps(_runs(keys))}
+        if sql is not None:
+            extra[_SQL_KEY + self._sink.table.sink] = sql
+        office.complete(begun, write_report.stats, write_report.schemas, columns, extra)
         self._mark(office, rows, begun.instant)
 
     def _tasks(self, records: DataFrame, keys: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:

@@ -128,7 +128,7 @@ def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_
     assert re.search(r"SIGKILL to the coordinator, (worker-\d) .* partitions are BEFORE", output)
     assert re.search(r"worker-\d is coordinator, epoch [2-9]", output)
     assert re.search(r"Takeover: \d+\.\d s from the SIGKILL", output)
-    assert f"Held: every record exactly once, {RECORDS:,} rows" in output
+    assert f"Held: every record exactly once, with its values, {RECORDS:,} rows" in output
 
     query = textwrap.dedent(output[output.index("import duckdb") :]).partition("\n\n")[0]
     shown = subprocess.run([sys.executable, "-c", query], capture_output=True, text=True, check=True).stdout

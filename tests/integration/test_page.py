@@ -12,6 +12,7 @@ import pytest
 from coordination.errors import Unavailable
 from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.devtools.local.servers import free_ports
+from sink.runtime.process.http_settings import http_specification
 from tests.chromium import MISSING, Chromium, find_chromium
 from tests.http_fleet import SyntheticFleet
 
@@ -217,7 +218,7 @@ def test_a_worker_that_is_gone_is_told_and_so_is_its_return(browser: Chromium, a
     browser.until("!document.querySelector('#offline').hidden")
     assert "does not answer" in browser.text("#offline")
     browser.errors.clear()  # Chromium reports the failed requests as errors
-    a_fleet.http = type(a_fleet.http)(a_fleet.settings, a_fleet.facts)
+    a_fleet.http = type(a_fleet.http)(http_specification(a_fleet.settings), a_fleet.facts)
     a_fleet.http.start()
     browser.until("document.querySelector('#offline').hidden")
     browser.errors.clear()

@@ -95,6 +95,14 @@ def test_what_has_other_members_or_another_schema_is_the_record_itself() -> None
     assert decoded("payload string", values) == ([{"payload": "x"}] * len(values), [])
 
 
+def test_a_member_after_the_payload_makes_the_value_a_row_of_its_own() -> None:
+    values = [b'{"schema":null,"payload":{"id":1},"id":2}', b'{"schema":null,"payload":{"id":3}}']
+    two = b'{"schema":null,"payload":{"id":4}} {"id":5}'
+    rows, bad = decoded("id int", [*values, two])
+    assert rows == [{"id": 2}, {"id": 3}]
+    assert bad == [2]
+
+
 @pytest.mark.parametrize("schemas", [1, 9, 200])
 def test_each_of_many_schemas_reads_its_own_values(schemas: int) -> None:
     units = [("Timestamp", 1714979280000), ("MicroTimestamp", 1714979280000000), ("NanoTimestamp", 1714979280000000000)]

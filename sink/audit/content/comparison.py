@@ -28,7 +28,7 @@ from sink.audit.coverage import Coverage
 from sink.audit.failures import CannotAudit
 from sink.audit.log import Cleanup
 from sink.audit.log_records import LogRecords
-from sink.audit.report import AuditFindings, ContentCount, FindingKind
+from sink.audit.report import EDITED, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import Stream
 from sink.audit.timeline import Commit
 from sink.storage.hudi_rs import raised_by_hudi
@@ -72,7 +72,7 @@ class ContentAudit:
         found.collect(ranges)
         self._coordinates = _coordinates(sink, commits, found)
         sources = self._coordinates.sources
-        self._other_topics = {(sources[source], number) for source, number in found.other_topics}
+        self._reasons = {(sources[source], number): why for (source, number), why in found.reasons.items()}
         self._left_out = {(sources[source], number) for source, number in found.left_out}
         self._specification_of, self._ranges = found.specification_of, found.by_source
         self.bad_rows = ErrorsTableRows(sink, ranges, topic_ids, self._coordinates)
@@ -136,8 +136,8 @@ class ContentAudit:
         topics = {number: source.topic for source, number in sources.items()}
 
         def reason(source: int, commit: int) -> str:
-            if (source, commit) in self._other_topics:
-                return _OTHER_TOPIC
+            if (why := self._reasons.get((source, commit))) is not None:
+                return why
             if (why := self._expected.reasons.get(self._specification_of.get(commit, -1))) is not None:
                 return why
             if source not in firsts:
@@ -162,7 +162,8 @@ class _Compared:
     specifications: _Specifications
     by_source: dict[LogPartition, list[Range]] = field(default_factory=lambda: defaultdict(list))
     numbers: dict[str, int] = field(default_factory=dict)
-    other_topics: set[tuple[LogPartition, int]] = field(default_factory=set)
+    reasons: dict[tuple[LogPartition, int], str] = field(default_factory=dict)
+    """Why the rows of a partition and commit have nothing to be compared with."""
     left_out: set[tuple[LogPartition, int]] = field(default_factory=set)
     again: dict[str, list[tuple[LogPartition, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By the instant of a repair: offsets that it has landed again, with the number of their first commit."""
@@ -189,10 +190,12 @@ class _Compared:
         self.owned.append(OwnedRange(source, number, low, high))
         if not self.coverage.has_contents(source, instant):
             self.left_out.add((source, number))
+        elif self.sink in self._by_instant[instant].edited:
+            self.reasons[source, number] = EDITED
         elif self.topic_ids.get(source.topic) == topic_id:
             found.append(Range(low, high, number, self.specifications.number(self._by_instant[decoded_by])))
         else:
-            self.other_topics.add((source, number))
+            self.reasons[source, number] = _OTHER_TOPIC
 
     @property
     def specification_of(self) -> dict[int, int]:

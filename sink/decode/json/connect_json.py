@@ -1,9 +1,9 @@
 """Decodes JSON as Kafka Connect's JsonConverter writes it: values in an envelope, and keys that are not objects.
 
 Guarantee: that of `sink.decode.records`. An envelope is an object of the members `schema`, which is null or a schema of
-Connect's, and `payload`, in this order; the value is then its payload, read by its schema. Where a table has columns of
-both names nothing is an envelope. A change event of Debezium's is bad where no column but the event's own is filled by
-it. Raises nothing on purpose.
+Connect's, and `payload`, in this order and no others; the value is then its payload, read by its schema. Where a table
+has columns of both names nothing is an envelope. A change event of Debezium's is bad where no column but the event's
+own is filled by it. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -100,10 +100,23 @@ class ConnectDecoder(Decoder):
             return self._decoded(self._plain, values)
         parts: list[ParsedRows] = []
         bad: list[BadValue] = []
-        for decoder, rows, payloads in self._payloads(values, wrapped):
+        with_more: list[int] = []
+
+        def add(decoder: JsonDecoder, rows: Rows, payloads: pa.BinaryArray, are_whole: bool) -> None:
             decoded = self._decoded(decoder, payloads)
-            bad += (BadValue(int(rows[value.index]), value.reason) for value in decoded.bad)
+            for value in decoded.bad:
+                row = int(rows[value.index])
+                if wrapped[row] and not are_whole and _goes_on(payloads[value.index].as_py()):
+                    with_more.append(row)
+                else:
+                    bad.append(BadValue(row, value.reason))
             parts.append(ParsedRows(np.delete(rows, [value.index for value in decoded.bad]), decoded.rows))
+
+        for decoder, rows, payloads in self._payloads(values, wrapped):
+            add(decoder, rows, payloads, are_whole=False)
+        if with_more:
+            # Members follow the payload: the value is a row, and no envelope.
+            add(self._plain, np.array(with_more), values.take(pa.array(with_more)), are_whole=True)
         return Decoded(in_order(parts), tuple(sorted(bad, key=lambda value: value.index)))
 
     def _decoded(self, decoder: JsonDecoder, values: pa.BinaryArray) -> Decoded:
@@ -200,6 +213,16 @@ class ConnectDecoder(Decoder):
 
 def _payload(value: bytes, envelope: _Envelope) -> bytes:
     return value.rstrip(_BLANKS)[len(envelope.prefix) : -1]
+
+
+def _goes_on(payload: bytes) -> bool:
+    """Whether something follows the first JSON value."""
+    text = payload.decode(errors="replace").lstrip()
+    try:
+        _, end = _PARSER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(text[end:].strip())
 
 
 def _without_values(columns: Sequence[pa.Array]) -> Flags:
