@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordination.errors import TableError
 from coordination.state.tree import KeeperView
+from sink.audit.failures import CannotAudit
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.storage.s3_proxy import CUT, SILENT, S3Proxy
@@ -186,7 +186,7 @@ def test_a_store_whose_clock_is_off_gets_every_record_once(
     proxied_fleet.wait_landed(ends(4))
     if abs(seconds) > 900:
         # hudi-rs uses the host's clock alone.
-        with pytest.raises(TableError, match="differ by more than 15 minutes"):
+        with pytest.raises(CannotAudit, match="differ by more than 15 minutes"):
             proxied_fleet.audit()
         proxy.skew(0)
     proxied_fleet.assert_exactly_once(4 * ROUND)
