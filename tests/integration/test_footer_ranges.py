@@ -28,10 +28,12 @@ HIDDEN_BY_HUDI: Mapping[int, Mapping[str, Any]] = {
 ONE_BUCKET = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "1"}
 SMALL_FILES = {"hoodie__parquet__small__file__limit": "0"}
 WRITTEN = [
-    pytest.param("", {"index__type": "bloom"}, id="upsert"),
-    pytest.param("", {**ON_READ, **ONE_BUCKET}, id="log files"),
+    pytest.param("", {"index__type": "bloom"}, id="upsert", marks=pytest.mark.thorough),
+    pytest.param("", {**ON_READ, **ONE_BUCKET}, id="log files", marks=pytest.mark.thorough),
     pytest.param("compaction", {**ON_READ, **ONE_BUCKET}, id="compaction"),
-    pytest.param("clustering", {**CLUSTERING, **SMALL_FILES, "index__type": "bloom"}, id="clustering"),
+    pytest.param(
+        "clustering", {**CLUSTERING, **SMALL_FILES, "index__type": "bloom"}, id="clustering", marks=pytest.mark.thorough
+    ),
 ]
 """The table service that writes the files, and the settings of its table."""
 
@@ -63,6 +65,7 @@ def test_a_reader_that_skips_files_finds_long_texts_and_nan(
     assert ids_where(upserts, "ratio > 5") == [3, 4, 13, 14]
 
 
+@pytest.mark.thorough
 def test_the_ranges_of_other_values_are_those_that_hudi_reads(open_upserts: Open, kafka) -> None:
     ddl = """id bigint, at bigint, kind string, amount decimal(10,2), day date, seen timestamp, flag boolean,
         part double, few int, small float, big decimal(38,10), nobody string, never int, tags array<string>"""

@@ -241,7 +241,7 @@ def test_protobuf_columns_are_those_of_the_message_that_the_records_name(
     config = configured(name, value__format="protobuf-confluent", schema__registry__url=registry_url)
     code, out, err = infer(config)
     assert (code, out) == (2, "")
-    assert f"schema id {schema_id} has the messages shop.Head, shop.Order. Set value.message to the one" in err
+    assert f"schema id {schema_id} has the messages shop.Head, shop.Order. Set value.message to the message" in err
     produced(name, b"\x00" + schema_id.to_bytes(4, "big") + ORDER_AT + b"\x08\x07")
     code, out, err = infer(config)
     assert (code, out) == (0, "id BIGINT,\nheads ARRAY<STRUCT<host: STRING>>,\nplaced_at TIMESTAMP\n")

@@ -436,7 +436,8 @@ def test_the_audit_finds_a_key_with_two_rows_and_a_file_that_cannot_be_read(make
     copy = file.with_name("copied" + file.name)
     shutil.copy(file, copy)
     report = audit(base_path, SINK)
-    assert {finding.kind for finding in report.failures} == {FindingKind.DUPLICATE, FindingKind.FILE_UNNAMED}
+    kinds = {FindingKind.DUPLICATE, FindingKind.SURPLUS, FindingKind.FILE_UNNAMED}
+    assert {finding.kind for finding in report.failures} == kinds
     sentences = [finding.sentence for finding in report.failures if finding.kind is FindingKind.DUPLICATE]
     names = ", ".join(sorted((file.name, copy.name)))
     assert sentences[0] == f"record key '1' has 2 rows in table partition (root): {names}"
