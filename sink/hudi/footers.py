@@ -2,8 +2,9 @@
 
 Hudi 1.2 takes a column without statistics for one of nulls only, and leaves NaN out of a range: readers that skip by
 its ranges would miss rows (apache/hudi#18755, #18754). Guarantee: that of `sink.layout.column_ranges`. Nulls that a
-footer does not count are counted in the file, a batch at a time. Where Python cannot reach the table, or a nested
-column has no statistics, Hudi reads the footer. Raises what the store raises.
+footer does not count are counted in the file, some megabytes at a time: such a column is read again as a whole. Hudi
+reads the footer where Python cannot reach the table, and where a nested column has no statistics. Raises what the store
+raises.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 
 import pyarrow.parquet as pq
 
@@ -22,8 +24,12 @@ from sink.storage.store import Store
 _AT_ONCE = 8
 """Footers that are read at once."""
 _BATCH_ROWS = 64
+"""The most values that are decoded at once: a dictionary may repeat a long one."""
+_BATCH_BYTES = 4 << 20
 _BUFFER_BYTES = 1 << 20
 """Bytes that are read at once of a column: a chunk of long values is large."""
+_counting = Lock()
+"""Held by the thread that counts: a page of long values may be as large as its chunk."""
 
 
 def with_footer_ranges(store: Store, stats: Sequence[str]) -> list[str]:
@@ -52,4 +58,8 @@ def _count_nulls(file: pq.ParquetFile, group: int, column: int) -> int | None:
     name = file.metadata.schema.column(column).path
     if name not in file.schema_arrow.names:
         return None
-    return sum(int(batch.column(0).null_count) for batch in file.iter_batches(_BATCH_ROWS, [group], [name]))
+    chunk = file.metadata.row_group(group).column(column)
+    average = chunk.total_uncompressed_size // max(1, chunk.num_values)
+    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, average)))
+    with _counting:
+        return sum(int(batch.column(0).null_count) for batch in file.iter_batches(rows, [group], [name]))
