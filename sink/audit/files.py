@@ -12,7 +12,9 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -30,6 +32,8 @@ _LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d+)\.log\.\d+(_[\d-]
 _DATA_FILE = re.compile(rf"^[^.].*\.parquet$|{_LOG_FILE.pattern}")
 _INSTANT = re.compile(r"^(\d+)[_.]")
 _METAFILE = ".hoodie_partition_metadata"
+_LOOKS = 16
+"""Files that are looked at at once: on an object store each takes several requests."""
 _DEPTH = re.compile(rb"^partitionDepth=(\d+)\s*$", re.MULTILINE)
 
 Group = tuple[str, str]
@@ -121,11 +125,12 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
     findings: list[AuditFinding] = []
     broken: set[str] = set()
     stored = _list(table)
-    for entry in [*files.live.values(), *(log for logs in files.logs.values() for log in logs)]:
-        finding = _check_file(table, stored, entry)
-        if finding:
-            findings.append(finding)
-            broken.add(entry.file.path)
+    entries = [*files.live.values(), *(log for logs in files.logs.values() for log in logs)]
+    with ThreadPoolExecutor(_LOOKS) as pool:
+        for entry, finding in zip(entries, pool.map(partial(_check_file, table, stored), entries), strict=True):
+            if finding:
+                findings.append(finding)
+                broken.add(entry.file.path)
     for entry, hidden in files.unmerged:
         sentence = (
             f"{entry.file.path} of commit {entry.commit} was merged from {entry.file.merged:,} log files, and"

@@ -1,9 +1,9 @@
 """Reads Hudi's metadata table without Hudi, and compares its list of files with those that the commits name.
 
 Readers that use it see the files that it lists, and skip files by the ranges of values that it has. Guarantee: without
-a finding, every file that a reader needs is in the list with its size, and no file is that is not there, and the same
-holds for table partitions. The newest record of a key counts; what belongs to an instant that has not completed is left
-out, as readers leave it out. Raises what the store raises.
+a finding, it lists every file that a reader needs, with its size, and every table partition of these, and no file or
+partition that is not on storage. The newest record of a key counts; what belongs to an instant that has not completed
+is left out, as readers leave it out. Raises what the store raises.
 """
 
 from __future__ import annotations
