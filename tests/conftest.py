@@ -41,6 +41,7 @@ OWN_PROCESSES = frozenset({"make_fleet", "fleet", "demo"})
 """Fixtures whose tests start every Spark that they use as a process of its own. A module that has a `fleet` of its own
 starts none with it."""
 LONGEST = (
+    "test_s3_outage",
     "test_takeover",
     "test_demo",
     "test_audit_service",

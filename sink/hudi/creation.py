@@ -31,7 +31,7 @@ from sink.hudi.specification import TableSpecification
 from sink.hudi.table_properties import unusual_properties
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import SchemaConflict
-from sink.schema.table_schema import IS_DELETED, META_COLUMNS, TableSchema
+from sink.schema.table_schema import HEADERS, IS_DELETED, KEY, META_COLUMNS, PROVENANCE, TableSchema
 from sink.storage.files import PROBE_PREFIX
 from sink.storage.table_files import UPGRADE
 
@@ -342,6 +342,13 @@ def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) 
         return f"the table has columns that the sink cannot write: {error}"
     if unknown := [n for n in table_columns.names if n.startswith("_hoodie_") and n != IS_DELETED]:
         return f"the table has a column of Hudi's that the sink does not fill: {unknown[0]}. Name another table."
+    own = (*PROVENANCE.names, KEY, HEADERS)
+    if unfilled := [name for name in own if name in table_columns.names and name not in schema.spark.names]:
+        # Rows that say less than those before them could not be compared with their records any more.
+        return (
+            f"the table's columns do not fit: these settings would leave {', '.join(unfilled)} null in new rows. Set"
+            " provenance.columns, key.format and headers.column as before, or drop the columns with Spark SQL."
+        )
     if table.columns.subject is not None:
         # Each transaction looks its columns up, and is not made with any that do not fit.
         return None

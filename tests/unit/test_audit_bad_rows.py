@@ -163,6 +163,8 @@ def test_a_record_that_was_landed_again_may_be_good_by_the_later_specification(t
     known = Known([(12, 1)], ranges=[Range(0, 5, 0, 1), Range(5, 10, 0, 0), Range(10, 20, 1, 0)])
     found, reasons = known.compared(tmp_path, row(3), row(6), row(12, SECOND))
     assert (found, reasons) == (["orders-0 offset 6: the errors table has its record, which is good"], {})
+    aside = pq.read_table(tmp_path / "expected" / "aside-0.parquet").to_pylist()
+    assert aside == [{"_sink_source": 0, "_sink_offset": 3, "_sink_commit": 0}]
 
 
 def test_a_replayed_record_has_the_row_of_the_commit_that_found_it_bad(tmp_path: Path) -> None:

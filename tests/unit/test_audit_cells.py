@@ -17,7 +17,7 @@ import pytest
 from sink.audit.checkpoints import LogPartition
 from sink.audit.content.cells import Comparison, TableRows, Unread
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column
+from sink.audit.content.expected import ASIDE_SCHEMA, BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column
 from sink.audit.content.owners import OTHER_WRITERS, Coordinates, OwnedRange
 from sink.audit.content.places import Places
 from sink.audit.content.records import UNKNOWN_SCHEMA
@@ -46,10 +46,12 @@ def compared(
     left_out: Collection[int] = (),
     bad: Mapping[int, str] = NOTHING,
     floats: Collection[int] = (),
+    aside: Collection[int] = (),
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
     """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown, 4 has
     moved rows), `key` and `deletes`. The commits `left_out` are not compared. `bad` are the reasons of bad records by
-    offset. In the commits `floats` the column was a FLOAT. The log begins at offset 0."""
+    offset, `aside` the offsets of good ones that a repair has left in the errors table. In the commits `floats` the
+    column was a FLOAT. The log begins at offset 0."""
     target = ExpectedForm(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
     commits = COMMITS | {OTHERS: OTHER_WRITERS, MOVED: OTHER_WRITERS - 1}
     owned = [OwnedRange(SOURCE, number, EXPIRED, 10) for number in COMMITS.values()]
@@ -87,6 +89,8 @@ def compared(
     coordinate = pa.array([0] * len(bad), pa.int32())
     refused = [coordinate, pa.array([*bad], pa.int64()), coordinate, pa.array([*bad.values()], pa.string())]
     pq.write_table(pa.table(refused, BAD_SCHEMA), expected / "bad-0.parquet")
+    kept = [{"_sink_source": 0, "_sink_offset": offset, "_sink_commit": 0} for offset in aside]
+    pq.write_table(pa.Table.from_pylist(kept, ASIDE_SCHEMA), expected / "aside-0.parquet")
     findings = AuditFindings()
     widened = {"c": floats} if floats else {}
     comparison = Comparison(
@@ -355,3 +359,12 @@ def test_without_hudis_columns_rows_meet_their_records_by_offset(tmp_path: Path)
     assert (count.compared, count.different) == (2, 1)
     assert [kind for kind, _ in findings] == [FindingKind.CELL]
     assert "orders-0 offset 1 column c: the table has '6', the log '7' (file.parquet)" in findings[0][1]
+
+
+@pytest.mark.parametrize("ordering", [None, Ordering((), is_global=True), Ordering(("c",), is_global=True)])
+def test_a_good_record_that_a_repair_has_left_in_the_errors_table_has_no_row(
+    ordering: Ordering | None, tmp_path: Path
+) -> None:
+    wanted = [{"offset": 0, "c": 5}, {"offset": 1, "c": 7}]
+    count, findings = compared(tmp_path, pa.int64(), wanted[:1], wanted, ordering, aside=[1])
+    assert (count.compared, findings) == (1, [])

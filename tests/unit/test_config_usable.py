@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError
 from sink.clients.spark.session import _DEFAULTS, _REQUIRED
@@ -329,6 +331,27 @@ def test_a_table_with_the_operation_of_each_record_is_not_taken_over(settings_wi
     columns["fields"].append({"name": "_hoodie_operation", "type": ["null", "string"], "default": None})
     conflict = columns_conflict(json.dumps(columns), schema, settings.table)
     assert "a column of Hudi's that the sink does not fill: _hoodie_operation" in (conflict or "")
+
+
+@pytest.mark.parametrize(
+    ("before", "unfilled"),
+    [
+        ({"provenance": True}, "_kafka_topic, _kafka_partition, _kafka_offset, _kafka_timestamp"),
+        ({"key": T.StringType()}, "_kafka_key"),
+        ({"headers": True}, "_kafka_headers"),
+    ],
+)
+@pytest.mark.parametrize("subject", [None, "orders-value"])
+def test_columns_of_the_record_are_not_turned_off(
+    before: Mapping[str, Any], unfilled: str, subject: str | None, settings_with
+) -> None:
+    """Also where a registry gives the columns: rows without offsets could not be compared any more."""
+    settings, _ = settings_with(provenance__columns="false")
+    table = replace(settings.table, columns=replace(settings.table.columns, subject=subject))
+    schema = parse_ddl(settings.schema_text, provenance=False)
+    assert columns_conflict(schema.avro("orders"), schema, table) is None
+    conflict = columns_conflict(replace(schema, **before).avro("orders"), schema, table)
+    assert f"these settings would leave {unfilled} null in new rows" in (conflict or "")
 
 
 @pytest.mark.parametrize(

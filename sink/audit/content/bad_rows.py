@@ -3,8 +3,9 @@
 Headers, `kind` and `reason` are not compared: the sink itself writes the last two. Guarantee: each record that the log
 still has and the auditor's decoders refuse has a row in the slice of its offset; each row of a slice is of such a
 record, or counted with the reason why it was not compared. Rows that lie in no slice are left to `sink.audit.errors`.
-Where a repair has landed a slice again by another specification, a row may be of a record that is good by now. Memory:
-21 bytes for each bad record of the sink, three times that while they are sorted, and one batch of rows.
+Where a repair has landed a slice again by another specification, a row may be of a record that is good by now; the
+repair has left it there, and `aside-*.parquet` tells the comparison of the table's rows. Memory: 21 bytes for each bad
+record of the sink, three times that while they are sorted, and one batch of rows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
@@ -26,7 +28,7 @@ from xxhash import xxh64_intdigest
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
 from sink.audit.content.cells import COORDINATES, Unread
-from sink.audit.content.expected import BAD_SCHEMA, PLACED, Range
+from sink.audit.content.expected import ASIDE_SCHEMA, BAD_SCHEMA, PLACED, Range
 from sink.audit.content.owners import Coordinates
 from sink.audit.errors import NEEDED, BadSlices
 from sink.audit.log_records import LogRecords
@@ -40,6 +42,8 @@ _SHOWN_MILLISECONDS = range(-62_135_596_800_000, 253_402_300_800_000)
 """The years 0001 to 9999. The errors table has null for other timestamps, and for -1, by which Kafka means none."""
 _NO_TIMESTAMP = -1
 _ERRORS = pa.schema([*PLACED, ("is_judged", pa.bool_())])
+"""Rows of the errors table. `is_judged` is false for one that a repair by another specification has left there, and
+null for one that is not compared."""
 
 
 @dataclass
@@ -119,7 +123,10 @@ class ErrorsTableRows:
             is_judged = judging.judged(rows, reasons)
             columns = (np.full(rows.offsets.size, judging.source, np.int32), rows.offsets, rows.commits, is_judged)
             tables.append(pa.table([*map(pa.array, columns)], _ERRORS))
-        self._compare_sets(pa.concat_tables(tables), decoded.folder)
+        errors = pa.concat_tables(tables)
+        aside = errors.filter(pc.invert(errors["is_judged"])).select(ASIDE_SCHEMA.names)
+        pq.write_table(aside, decoded.folder / "aside-0.parquet")
+        self._compare_sets(errors, decoded.folder)
         findings.extend(self._findings.all())
         return dict(reasons)
 
@@ -144,19 +151,19 @@ class ErrorsTableRows:
 
 @dataclass(frozen=True)
 class _Judging:
-    """Finds the rows of a partition whose records were decoded by the specification of their commit."""
+    """Tells whether the records of the rows of a partition were decoded by the specification of their commit."""
 
     source: int
     ranges: Sequence[Range]
     decoded: Decoded
     unread: Unread
 
-    def judged(self, rows: _Rows, reasons: Counter[str]) -> NDArray[np.bool_]:
-        """Returns which rows are of such records. Counts the rows of those that were not decoded, by reason."""
+    def judged(self, rows: _Rows, reasons: Counter[str]) -> list[bool | None]:
+        """Returns for each row whether; None for a record that was not decoded. Counts these, by reason."""
         by_commit: dict[int, list[Range]] = defaultdict(list)
         for entry in self.ranges:
             by_commit[entry.commit].append(entry)
-        is_judged = np.zeros(rows.offsets.size, np.bool_)
+        is_judged: list[bool | None] = [None] * rows.offsets.size
         places = zip(rows.offsets.tolist(), rows.commits.tolist(), rows.is_read.tolist(), strict=True)
         for row, (offset, commit, is_read) in enumerate(places):
             found = next((entry for entry in by_commit.get(commit, ()) if entry.start <= offset < entry.end), None)

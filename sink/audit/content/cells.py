@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column, has_map
+from sink.audit.content.expected import ASIDE_SCHEMA, BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column, has_map
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.owners import NO_COMMIT, OTHER_WRITERS, Coordinates, part
 from sink.audit.content.records import UNKNOWN_SCHEMA
@@ -165,17 +165,20 @@ class Comparison:
         return int(value)
 
     def _views(self) -> None:
-        """`landed` are the rows of the table, `changes` what the log's good records say, `wanted` those that the table
-        has to have, `known` all of them, `bad` the other records, and `paired` the coordinates of both sides."""
+        """`landed` are the rows of the table, `changes` what the log's good records say but those `aside`, `wanted`
+        those that the table has to have, `known` all of them, `bad` the other records, and `paired` the coordinates of
+        both sides."""
         landed_schema = pa.schema([*self.target.schema, ("_sink_file", pa.int32())])
         for view, folder, kind, schema in (
             ("landed", self.table.folder, "rows", landed_schema),
-            ("changes", self.expected, "rows", self.target.schema),
+            ("aside", self.expected, "aside", ASIDE_SCHEMA),
+            ("good", self.expected, "rows", self.target.schema),
             ("refused", self.expected, "bad", BAD_SCHEMA),
         ):
             pq.write_table(schema.empty_table(), folder / f"{kind}-none.parquet")
             files = f"read_parquet('{folder}/{kind}-*.parquet')"
             self.connection.execute(f"CREATE VIEW {view} AS FROM {files}")
+        self.connection.execute(f"CREATE VIEW changes AS FROM good ANTI JOIN aside USING ({COORDINATES})")
         counted = ""
         if self.target.ordering is not None:
             number_commits(self.connection, self.coordinates.positions)

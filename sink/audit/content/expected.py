@@ -47,6 +47,8 @@ PATH, KEY, DELETES = "_sink_path", "_sink_key", "_sink_deletes"
 _IS_DELETED = "_hoodie_is_deleted"
 """The column of an upsert table by which Hudi deletes rows."""
 BAD_SCHEMA = pa.schema([*PLACED, ("reason", pa.string())])
+ASIDE_SCHEMA = pa.schema(PLACED)
+"""Records that a repair has left in the errors table, though they are good by its specification."""
 
 
 @dataclass(frozen=True, slots=True)
