@@ -35,7 +35,7 @@ test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real
 	$(BOTH_CORES) types style prepared
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (80 minutes and more)
+test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (90 minutes on two quiet cores)
 	$(BOTH_CORES) types style prepared
 	SIMULATION_SEEDS=500 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 

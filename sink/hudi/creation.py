@@ -347,7 +347,7 @@ def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) 
         # Rows that say less than those before them could not be compared with their records any more.
         return (
             f"the table's columns do not fit: these settings would leave {', '.join(unfilled)} null in new rows. Set"
-            " provenance.columns, key.format and headers.column as before, or drop the columns with Spark SQL."
+            " provenance.columns, key.format and headers.column as they were."
         )
     if table.columns.subject is not None:
         # Each transaction looks its columns up, and is not made with any that do not fit.
