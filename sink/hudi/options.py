@@ -185,6 +185,7 @@ def preflight_errors(table: TableSpecification, schema: TableSchema) -> Iterator
     engine = table.engine if table.operation == "append" else "hudi"
     if table.upserts:
         yield from _upsert_errors(table, schema)
+    yield from _metadata_table_errors(table)
     if not table.record_key and engine == "hudi":
         yield ConfigError(
             "Hudi's own writer (write.engine=hudi, write.operation=insert and upsert) makes record keys from columns of"
@@ -227,8 +228,6 @@ def _upsert_errors(table: TableSpecification, schema: TableSchema) -> Iterator[C
             "index.type=bucket: set hoodie.bucket.index.num.buckets to their number, which holds for as long as the"
             " table does"
         )
-    if table.index == "record" and table.options.get("hoodie.metadata.enable", "true") == "false":
-        yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")
     if table.ordering and table.changes.ordering == "log" and table.changes.deletes_by_key:
         yield ConfigError(
             "delete.key.format: cannot be combined with ordering.field.name: a tombstone has no ordering value. Unset"
@@ -252,6 +251,21 @@ def _upsert_errors(table: TableSpecification, schema: TableSchema) -> Iterator[C
         yield ConfigError(
             f"delete.key.format={table.changes.key_format} is the one field of the record key, and record.key.fields"
             f" names {', '.join(keys) or 'none'}. Use json, or one field."
+        )
+
+
+def _metadata_table_errors(table: TableSpecification) -> Iterator[ConfigError]:
+    """Yields why a table without Hudi's metadata table cannot be written with these settings."""
+    if table.options.get("hoodie.metadata.enable", "true") != "false":
+        return
+    if table.index == "record":
+        yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")
+    elif table.merges_on_read and table.index != "bucket":
+        # Hudi counts a log file to the newest base file of its group, even if that one's transaction is still open.
+        way = ", or set index.type=bucket" if table.upserts else ""
+        yield ConfigError(
+            "hoodie.metadata.enable=false: without the metadata table a merge-on-read table loses what another writer"
+            f" changes while a transaction is open. Remove it{way}."
         )
 
 

@@ -40,7 +40,7 @@ from sink.write.rows.row_spec import table_schema
 from tests.fleet import SCHEMA, Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings
-from tests.integration.table_kit import connected
+from tests.integration.table_kit import METADATA, connected
 from tests.integration.test_partitioning import Landing
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group(__file__)]
@@ -217,7 +217,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     [
         ({"delete.key.format": "string"}, {}, None),
         (
-            {"ordering.field.name": "id", "target.table.type": "merge_on_read"},
+            {"ordering.field.name": "id", "target.table.type": "merge_on_read", **METADATA},
             {"hoodie__table__ordering__fields": "id", "hoodie__datasource__write__table__type": "MERGE_ON_READ"},
             b'{"id": 3, "kind": "buy", "amount": 0.0, "_hoodie_is_deleted": true}',
         ),
@@ -285,7 +285,7 @@ def test_a_merge_on_read_table_of_hudi_kafka_connect_gets_inserts(
     spark: SparkSession, make_fleet: MakeFleet, sink: Sink
 ) -> None:
     settings = {"write.operation": "insert", "target.table.type": "merge_on_read", "provenance.columns": False}
-    fleet = make_fleet(records=RECORDS, **settings, **{"record.key.fields": "id"})
+    fleet = make_fleet(records=RECORDS, **settings, **METADATA, **{"record.key.fields": "id"})
     extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
     on_read = {"hoodie__datasource__write__table__type": "MERGE_ON_READ"}
     write_as_another(read_so_far(spark, fleet), fleet.table, extra, "bulk_insert", **on_read)

@@ -9,7 +9,17 @@ import pytest
 
 from tests.integration.conftest import Open
 from tests.integration.table_kit import CLUSTERING, by_name
-from tests.integration.upsert_kit import INDEXES, ON_READ, Upserts, assert_rows, change, send
+from tests.integration.upsert_kit import (
+    BUCKETS,
+    INDEXES,
+    NO_METADATA,
+    ON_READ,
+    ON_READ_BLOOM,
+    Upserts,
+    assert_rows,
+    change,
+    send,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -37,11 +47,17 @@ def timeline(upserts: Upserts) -> list[str]:
     return sorted(path.name for path in Path(upserts.settings.base_path, ".hoodie", "timeline").iterdir())
 
 
-@pytest.mark.parametrize("metadata", ["false", pytest.param("true", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({**ON_READ, **BUCKETS, **NO_METADATA}, id="no metadata table"),
+        pytest.param(ON_READ_BLOOM, id="metadata table", marks=pytest.mark.thorough),
+    ],
+)
 def test_commits_after_a_restore_are_archived_with_it_and_readers_see_the_newest_rows(
-    open_upserts: Open, metadata: str
+    open_upserts: Open, more: dict[str, str]
 ) -> None:
-    upserts = open_upserts(**ON_READ, **INDEXES["bloom"], **LIMITS, hoodie__metadata__enable=metadata)
+    upserts = open_upserts(**more, **LIMITS)
     saved = land(upserts, (1, 1), (2, 2))
     upserts.hudi.client.savepoint(saved, "test", "a savepoint")
     upserts.hudi.client.restoreToSavepoint(saved)
@@ -81,7 +97,7 @@ def test_keys_are_where_they_were_after_a_restore(open_upserts: Open, index: str
 
 
 def test_what_is_pending_holds_back_what_is_later_and_nothing_else(open_upserts: Open) -> None:
-    upserts = open_upserts(**ON_READ, **INDEXES["bloom"], **LIMITS, hoodie__metadata__enable="false")
+    upserts = open_upserts(**ON_READ, **BUCKETS, **NO_METADATA, **LIMITS)
     early = [land(upserts, (1, number)) for number in range(1, 4)]
     pending = Path(upserts.settings.base_path, ".hoodie", "timeline", f"{early[2]}.savepoint.inflight")
     pending.touch()

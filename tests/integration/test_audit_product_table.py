@@ -24,6 +24,7 @@ from sink.audit.checkpoints import LogPartition as AuditedPartition
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.log import TopicAccess, as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
+from sink.cli import main
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
@@ -31,7 +32,8 @@ from sink.write.engines.engine import ArrowEngine
 from sink.write.rows.row_spec import table_schema
 from tests.handmade import kinds, sentences
 from tests.integration.sinktable import produce, tasks_for
-from tests.integration.table_kit import allow, connected, table_settings
+from tests.integration.table_kit import SINK, allow, connected, table_settings
+from tests.mutations.edit import Edited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,6 +148,21 @@ def test_what_the_product_landed_holds_against_the_log(landed: tuple[Path, str])
     assert [(partition.first, partition.last, partition.gaps) for partition in report.partitions] == [
         (0, 899, 0)
     ] * PARTITIONS
+
+
+def test_contents_that_cannot_all_be_compared_end_with_status_2(landed: tuple[Path, str], tmp_path: Path) -> None:
+    edited = Edited(tmp_path)
+    shutil.copytree(landed[0], edited.table)
+    config = tmp_path / "orders.properties"
+    config.write_text(landed[0].with_suffix(".properties").read_text().replace(str(landed[0]), str(edited.table)))
+    command = ["audit", "--content", "--config", str(config)]
+    assert main(command) == 0
+
+    def forget_how_records_were_decoded(commit: dict[str, Any]) -> None:
+        del commit["extraMetadata"][f"sink.specification.{SINK}"]
+
+    edited.change_commit(edited.commits()[0], forget_how_records_were_decoded)
+    assert main(command) == 2
 
 
 def drop(file: Path) -> str:

@@ -20,6 +20,7 @@ from tests.integration.upsert_kit import (
     BY_LOG,
     NO_METADATA,
     ON_READ,
+    ON_READ_BLOOM,
     ORDERED,
     RECORD_INDEX,
     Change,
@@ -117,7 +118,7 @@ def by_id(rows: Any) -> dict[int, Row]:
         pytest.param({**ORDERED, **NO_METADATA}, WIDER_DDL, OLD_IN_WIDER, NEW_IN_WIDER, marks=pytest.mark.thorough),
         ({**ORDERED, **ON_READ, **ONE_BUCKET}, EXTENDED_DDL, OLD_IN_EXTENDED, NEW_IN_EXTENDED),
         pytest.param(
-            {**BY_LOG, **ON_READ, **NO_METADATA},
+            {**BY_LOG, **ON_READ_BLOOM},
             EXTENDED_DDL,
             OLD_IN_EXTENDED,
             NEW_IN_EXTENDED,

@@ -18,7 +18,17 @@ from sink.operations.validation import validate
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings
 from tests.integration.table_kit import SINK, connected
-from tests.integration.upsert_kit import BUCKETS, DDL, NO_METADATA, ON_READ, RECORD_INDEX, Change, Upserts, send
+from tests.integration.upsert_kit import (
+    BUCKETS,
+    DDL,
+    NO_METADATA,
+    ON_READ,
+    ON_READ_BLOOM,
+    RECORD_INDEX,
+    Change,
+    Upserts,
+    send,
+)
 from tests.one_sink import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -65,7 +75,7 @@ def problems_of(directory: Path) -> list[str]:
     [
         (
             {**ON_READ, **BUCKETED},
-            {**ON_READ, **BLOOM},
+            ON_READ_BLOOM,
             "keys that may be in log files alone: index.type=bloom would not find",
         ),
         (BUCKETED, MORE_BUCKETS, r"key '\d+' in 0000000\d-\S+, and by the settings it belongs into bucket \d: index"),

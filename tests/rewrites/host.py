@@ -340,6 +340,11 @@ class _Commands:
             hudi.client.deleteSavepoint(instant)
             return instant
 
+    def delete_metadata_table(self, sink: str) -> None:
+        """Deletes the metadata table, as an operator does by `CALL delete_metadata_table`."""
+        with closing(self._another(sink)) as hudi:
+            hudi.delete_metadata_table(hudi.meta_client())
+
     def roll_back_as_another(self, sink: str, instant: str) -> None:
         with closing(self._another(sink)) as hudi:
             hudi.client.rollback(instant)

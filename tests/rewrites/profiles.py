@@ -52,13 +52,15 @@ class Profile:
         operation = random.choice(("append", "upsert", "upsert", "upsert"))
         index = random.choice(sorted(_INDEXES)) if operation == "upsert" else ""
         merges_on_read = operation == "upsert" and random.random() < 0.7
+        partitioned, ordered = random.random() < 0.5, operation == "upsert" and random.random() < 0.3
+        has_metadata = index == "record" or random.random() < 0.7
         return cls(
             operation=operation,
             merges_on_read=merges_on_read,
             index=index,
-            partitioned=random.random() < 0.5,
-            ordered=operation == "upsert" and random.random() < 0.3,
-            metadata=index == "record" or random.random() < 0.7,
+            partitioned=partitioned,
+            ordered=ordered,
+            metadata=has_metadata or (merges_on_read and index != "bucket"),
             clustering=index != "bucket" and random.random() < 0.6,
             keep=random.choice((1, 2, 3)),
             evolution=random.choice((ADDED,) if merges_on_read else (ADDED, *WIDENED)),

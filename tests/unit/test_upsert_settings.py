@@ -19,6 +19,8 @@ EVENTS_OF_SUBJECT = {
     "schema__registry__url": "http://r",
     "value__envelope": "debezium",
 }
+ON_READ = {"target__table__type": "merge_on_read"}
+INSERTS = {"write__operation": "insert", "provenance__columns": "true"}
 BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
 
 
@@ -91,6 +93,8 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
         ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
         ({**BUCKETS, "hoodie__bucket__index__num__buckets": "0"}, "is not a whole number from 1 to 10000"),
         ({"index__type": "record", "hoodie__metadata__enable": "false"}, "hoodie.metadata.enable=true"),
+        ({**ON_READ, "hoodie__metadata__enable": "false"}, "Remove it, or set index.type=bucket."),
+        ({**ON_READ, **INSERTS, "hoodie__metadata__enable": "false"}, "while a transaction is open. Remove it."),
         ({"ordering__field__name": "at", "delete__key__format": "string"}, "has no ordering value"),
         ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
         ({"delete__key__format": "long", "record__key__fields": "id,name"}, "delete.key.format=long"),
@@ -131,11 +135,14 @@ def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: P
         {"value__envelope": "debezium", "partition__field__name": "id"},
         {"delete__field": "name"},
         BUCKETS,
+        {**ON_READ, **BUCKETS, "hoodie__metadata__enable": "false"},
+        {**ON_READ, "hoodie__metadata__enable": "true"},
+        {"hoodie__metadata__enable": "false"},
         {"services__clustering": "true"},
         {"index__type": "record", "delete__key__format": "json", "partition__field__name": "name"},
         {"delete__key__format": "json", "record__key__fields": "id,name", "partition__field__name": "name"},
         {"value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"},
-        {"write__operation": "insert", "provenance__columns": "true", "target__table__type": "merge_on_read"},
+        {**ON_READ, **INSERTS},
     ],
 )
 def test_what_goes_together_is_usable_and_written_by_one_worker(tmp_path: Path, options: dict[str, str]) -> None:
