@@ -47,8 +47,8 @@ def check_columns(sink: str, commits: Sequence[Commit], visible: Collection[str]
     for before, after in pairwise(own if newest is own[-1] else [*own, newest]):
         wanted, found = _types(before.schema) or {}, _types(after.schema) or {}
         for name in sorted(wanted.keys() & found.keys()):
-            # Only a sink widens columns: a rewrite takes them as they are.
-            holds = _holds(found[name], wanted[name]) if sink in after.checkpoints else found[name] == wanted[name]
+            # Only sinks widen columns: a rewrite takes them as they are.
+            holds = _holds(found[name], wanted[name]) if after.checkpoints else found[name] == wanted[name]
             if not holds:
                 shown = json.dumps(found[name]), json.dumps(wanted[name])
                 sentence = f"column {name} has type {shown[0]} in commit {after}, and {shown[1]} in commit {before}"

@@ -4,7 +4,9 @@ Guarantee: `plan` and `complete` do what Hudi does under its lock; `delete` does
 repeated: a file that is gone counts as deleted. A plan that any process left is carried out by the next one, as
 Hudi does, or dropped if it is obsolete. Dropping is safe at any time: nothing on the timeline refers to a cleaning that
 is not complete, the metadata table has at most noted files as gone that are, and the next plan begins where the last
-complete one ended, so that it names the remaining files again. Written for Hudi 1.2: the step that deletes is called by
+complete one ended, so that it names the remaining files again. No directory of a table partition goes, although its
+files all do: Hudi would take with it what a transaction writes there meanwhile, and in the metadata table what comes
+later would bring back the files that are gone. Written for Hudi 1.2: the step that deletes is called by
 reflection. Raises what py4j raises.
 """
 
@@ -35,6 +37,7 @@ def plan(hudi: HudiClient) -> str:
     planned = table.createCleanerPlan(hudi.engine_context, hudi.option())
     if not planned.isPresent():
         return ""
+    planned.get().setPartitionsToBeDeleted(hudi.java_list(()))
     instant = str(hudi.client.createNewInstantTime(False))
     meta = table.getMetaClient()
     meta.getActiveTimeline().saveToCleanRequested(hudi.instant(meta, "REQUESTED", CLEAN, instant), planned)
@@ -74,6 +77,8 @@ def delete(hudi: HudiClient, instant: str) -> Any:
     meta = table.getMetaClient()
     requested, inflight = (hudi.instant(meta, state, CLEAN, instant) for state in ("REQUESTED", "INFLIGHT"))
     cleaner_plan = _read_plan(hudi, instant, meta)
+    # The plan may be another writer's.
+    cleaner_plan.setPartitionsToBeDeleted(hudi.java_list(()))
     if not meta.getActiveTimeline().containsInstant(inflight):
         meta.getActiveTimeline().transitionCleanRequestedToInflight(requested)
     executor = hudi.java.table.action.clean.CleanActionExecutor(hudi.engine_context, hudi.config, table, instant)

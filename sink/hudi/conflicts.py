@@ -1,9 +1,11 @@
 """Tells concurrent changes of the same file groups and keys.
 
 If another writer has completed a change meanwhile (`HudiTimeline.changes_since`), that is a conflict, and the
-transaction is formed again: a change of the same file groups, or keys that both writers have added, because neither
-found the other's. A pending compaction conflicts with nothing: rows that are appended after its plan belong to the file
-slice that it makes. Pure; raises nothing.
+transaction is formed again: a change of the same file groups; keys that both writers have added, because neither found
+the other's; file groups that were replaced while Hudi looked for rows that move to another table partition. Of such a
+row Hudi finds the file group by the index first, and reads the row then: in a group that was replaced in between it
+finds none, and leaves the row where it was. A pending compaction conflicts with nothing: rows that are appended after
+its plan belong to the file slice that it makes. Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +22,21 @@ NEW = "null"
 @dataclass(frozen=True, slots=True)
 class TableChanges:
     """`groups`: ids of existing file groups that were changed or replaced. `grown`: table partitions to which a writer
-    that looks keys up has added rows."""
+    that looks keys up has added rows. `replaces`: whether file groups were replaced, by a clustering for one."""
 
     groups: frozenset[str] = frozenset()
     grown: frozenset[str] = frozenset()
+    replaces: bool = False
 
     def __or__(self, other: TableChanges) -> TableChanges:
-        return TableChanges(self.groups | other.groups, self.grown | other.grown)
+        return TableChanges(self.groups | other.groups, self.grown | other.grown, self.replaces or other.replaces)
 
     def conflicts_with(self, other: TableChanges, key_is_global: bool) -> bool:
         """`key_is_global`: a key is one row in the whole table, and not one in each table partition."""
         if self.groups & other.groups:
+            return True
+        # A table without partitions has one, with an empty name: no row moves to another.
+        if key_is_global and other.replaces and any(self.grown):
             return True
         return bool(self.grown and other.grown if key_is_global else self.grown & other.grown)
 

@@ -36,7 +36,14 @@ from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import TIMELINE, ActiveTimeline, Instant
 from sink.hudi.leftovers import marked_files, note_rollback, sweep, sweep_unmarked
 from sink.hudi.lock import Locks
-from sink.hudi.moments import abandoned, require_ended, require_moment, require_none_replaces, restores_that_stay
+from sink.hudi.moments import (
+    abandoned,
+    require_ended,
+    require_moment,
+    require_none_moves_rows,
+    require_none_replaces,
+    restores_that_stay,
+)
 from sink.hudi.options import service_options
 from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
 from sink.hudi.schema_texts import trim
@@ -128,6 +135,8 @@ class HudiTableServices:
         """Has Hudi plan the service. Returns the plan's instant, or an empty text if Hudi finds nothing to do."""
         with self._moment(f"plan {service.lower()}") as moment:
             require_none_replaces(self._hudi, moment.snapshot)
+            if service == "Clustering":
+                self._require_rows_stay(moment.snapshot)
             instant = self._hudi.schedule(service, {SINK_KEY: self._table.sink})
         if instant:
             self._failpoints.reach(f"{service}.scheduled")
@@ -142,7 +151,12 @@ class HudiTableServices:
         """
         columns = self._hudi.table_schema(self._hudi.meta_client())
         with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
-            written = write_plan(hudi, service, instant)
+            try:
+                written = write_plan(hudi, service, instant)
+            except (*JAVA_ERRORS, OSError):
+                # Hudi only says that it misses a file.
+                self._require_pending(service, instant)
+                raise
             self._failpoints.reach(f"{service}.written")
             with self._moment(f"complete {service.lower()}") as moment:
                 try:
@@ -187,11 +201,14 @@ class HudiTableServices:
         """Raises Conflict unless the plan is pending and these files are of its newest attempt. An attempt begins by
         rolling back the earlier one, with its files and markers: so files without markers are of an earlier attempt.
         """
+        self._require_pending(service, instant)
+        if not set(paths) <= set(marked_files(self._hudi, instant)):
+            raise Conflict(f"{service.lower()} {instant}: another worker has begun to carry out the plan")
+
+    def _require_pending(self, service: str, instant: str) -> None:
         pending, is_rolled_back = self._pending(_ACTIONS[service], instant)
         if pending is None or is_rolled_back:
             raise Conflict(f"{service.lower()} {instant}: another worker has completed or dropped the plan")
-        if not set(paths) <= set(marked_files(self._hudi, instant)):
-            raise Conflict(f"{service.lower()} {instant}: another worker has begun to carry out the plan")
 
     def _require_groups_as_planned(self, instant: str, snapshot: ActiveTimeline) -> None:
         """Raises Conflict if another writer has changed file groups of a clustering since it was planned, or is
@@ -199,11 +216,17 @@ class HudiTableServices:
         check: it keeps its file groups, and later changes are log files of the new file slices.
         """
         require_none_replaces(self._hudi, snapshot)
+        self._require_rows_stay(snapshot)
         groups = {group for group, plan in self._hudi.pending_clusterings().items() if plan == instant}
         if changed := groups & self._timeline.changes_since(snapshot, instant).groups:
             raise Conflict(
                 f"clustering {instant}: another writer has changed file groups of the plan: {sorted(changed)}"
             )
+
+    def _require_rows_stay(self, snapshot: ActiveTimeline) -> None:
+        """Raises ServiceBlocked while another writer may be looking for rows that a clustering would move."""
+        if self._table.key_is_global and self._table.partition_columns:
+            require_none_moves_rows(self._hudi, snapshot)
 
     def _own_plans(self, action: str) -> list[str]:
         """Returns the instants of this sink's pending plans, oldest first. A process that died or failed left them:

@@ -160,7 +160,7 @@ class HudiTimeline:
             return TableChanges()
         groups = frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
         if entry.action == REPLACE:
-            groups |= self._read_replaced(entry)
+            return TableChanges(groups | self._read_replaced(entry), replaces=True)
         if not operation.startswith("UPSERT"):
             return TableChanges(groups)
         stats = self._hudi.json(metadata.getPartitionToWriteStats()).values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -102,6 +103,16 @@ def types_found(*kinds: object) -> list[FindingKind]:
     findings = AuditFindings()
     check_columns("orders", list(commits(*kinds)), ["a"], findings)
     return [finding.kind for finding in findings.all()]
+
+
+def test_a_column_that_another_sink_widens_is_no_finding() -> None:
+    narrow, wide = commits(["null", "int"], ["null", "long"])
+    of_another = replace(wide, checkpoints={"another": None})  # type: ignore[dict-item]
+    rewritten = replace(wide, checkpoints={}, operation="CLUSTER")
+    for newest, found in ((of_another, []), (rewritten, [FindingKind.COLUMNS])):
+        findings = AuditFindings()
+        check_columns("orders", [narrow, newest], ["a"], findings)
+        assert [finding.kind for finding in findings.all()] == found
 
 
 def decimal(precision: int, scale: int) -> dict[str, object]:

@@ -23,6 +23,8 @@ def stat(file_id: str, partition: str, inserts: int = 0, earlier: str | None = "
         (TableChanges(grown=frozenset({"day=wed"})), False, False),
         (TableChanges(grown=frozenset({"day=wed"})), True, True),
         (TableChanges(grown=frozenset({"day=thu"})), False, False),
+        (TableChanges(replaces=True), True, True),
+        (TableChanges(replaces=True), False, False),
         (TableChanges(), True, False),
     ],
 )
@@ -36,6 +38,16 @@ def test_a_change_of_the_same_files_and_new_keys_in_one_partition_conflict(
         stat("c", "day=tue", earlier="null"),
     ]
     assert table_changes(stats, looks_keys_up=True).conflicts_with(theirs, key_is_global) is conflicts
+
+
+@pytest.mark.parametrize(("partition", "conflicts"), [("", False), ("day=mon", True)])
+def test_a_row_may_have_moved_while_file_groups_were_replaced_where_there_are_table_partitions(
+    partition: str, conflicts: bool
+) -> None:
+    added = table_changes([stat("a", partition, inserts=1, earlier=None)], looks_keys_up=True)
+    assert added.conflicts_with(TableChanges(replaces=True), key_is_global=True) is conflicts
+    updated = table_changes([stat("a", partition)], looks_keys_up=True)
+    assert not updated.conflicts_with(TableChanges(replaces=True), key_is_global=True)
 
 
 def test_rows_that_are_inserted_without_looking_keys_up_conflict_with_no_new_keys() -> None:
