@@ -105,6 +105,7 @@ def complete(hudi: HudiClient, instant: str, metadata: Any, moment: Moment) -> N
         moment.require_held()
         if writer is not None:
             writer.update(metadata, instant)
+    moment.require_held()
     meta.getActiveTimeline().transitionCleanInflightToComplete(False, inflight, hudi.option(metadata))
 
 

@@ -1,13 +1,16 @@
-"""Repeats the steps of Hudi's `commitStats`, and checks the table lock before each of its two writes.
+"""Repeats the steps in which Hudi completes a commit or a rewrite, and checks the table lock before each of the two
+writes.
 
-`commitStats` writes the metadata table, which takes seconds on a loaded host or an object store, and then completes the
-instant on the timeline. If the ZooKeeper session ends in between, another process may take the lock and complete the
-same instant, and `commitStats` would complete it again. Guarantee: a write begins only if ZooKeeper has just confirmed
-that this process holds the lock. What remains is the time between that confirmation and the end of the write.
+Hudi writes the metadata table, which takes seconds on a loaded host or an object store, and then completes the instant
+on the timeline. If the ZooKeeper session ends in between, another process may take the lock and complete the same
+instant, a compaction with other files, and Hudi would complete it again. Guarantee: a write begins only if ZooKeeper
+has just confirmed that this process holds the lock. What remains is the time between that confirmation and the end of
+the write.
 
-Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`). It leaves out the steps of settings that the sink refuses:
-commit callbacks, schema evolution on read, streaming writes to the metadata table, and inline table services. Raises
-what py4j raises, and what `require_held` raises.
+Written for Hudi 1.2 (`BaseHoodieWriteClient.commitStats`, `BaseHoodieTableServiceClient.commitCompaction` and
+`commitClustering`). It leaves out the steps of settings that the sink refuses: commit callbacks, validators, schema
+evolution on read, streaming writes to the metadata table, and inline table services. Raises what py4j raises, and what
+`require_held` raises.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _COMMIT_METADATA = "org.apache.hudi.common.model.HoodieCommitMetadata"
 _OPTION = "org.apache.hudi.common.util.Option"
 _META_CLIENT = "org.apache.hudi.common.table.HoodieTableMetaClient"
 _STRING, _LIST = "java.lang.String", "java.util.List"
+_TAKES_A_LOCK = False
+"""The caller holds the table lock."""
 
 
 def complete_commit(
@@ -54,20 +59,69 @@ def complete_commit(
         call_hidden("preCommit", (_COMMIT_METADATA,), metadata, owner=_CLIENT)
         # Deletes files of failed task attempts: they have a marker and no write stat.
         table.finalizeWrite(hudi.engine_context, instant, stats)
-        # The settings disable streaming writes: there are none to skip, and no partial stats of theirs.
-        skip_streaming_writes, partial_stats = False, hudi.java_list(())
-        write_parameters = ("boolean", _TABLE, _STRING, _LIST, _COMMIT_METADATA)
-        arguments = (skip_streaming_writes, table, instant, partial_stats, metadata)
+        _write_to_metadata_table(hudi, client, table, instant, metadata, require_held)
         require_held()
-        call_hidden("writeToMetadataTable", write_parameters, *arguments, owner=_SPARK_CLIENT)
-        require_held()
-        should_lock = False
-        table.getActiveTimeline().saveAsComplete(should_lock, inflight, hudi.option(metadata))
+        table.getActiveTimeline().saveAsComplete(_TAKES_A_LOCK, inflight, hudi.option(metadata))
         _add_indexed_columns(hudi, client, table, metadata)
     # Deletes the instant's markers, and stops its heartbeat.
     post_parameters = (_TABLE, _COMMIT_METADATA, _STRING, _OPTION)
     call_hidden("postCommit", post_parameters, table, metadata, instant, extra_metadata, owner=_CLIENT)
     call_hidden("emitCommitMetrics", (_STRING, _COMMIT_METADATA, _STRING), instant, metadata, action, owner=_CLIENT)
+
+
+def complete_compaction(
+    hudi: HudiObjects, client: Any, instant: str, stats: Any, written: Any, require_held: Callable[[], None]
+) -> None:
+    """Completes a compaction whose files are written: `written` is Hudi's write metadata. As `complete_commit`."""
+    table = hudi.table()
+    described = hudi.java.util.CommonClientUtils.stitchCompactionHoodieWriteStats(written, stats)
+    metadata = described.getCommitMetadata().get()
+    with _rewritten(hudi, client, table, "compaction", instant, stats) as inflight:
+        _write_to_metadata_table(hudi, client, table, instant, metadata, require_held)
+        require_held()
+        table.getActiveTimeline().transitionCompactionInflightToComplete(_TAKES_A_LOCK, inflight, metadata)
+
+
+def complete_clustering(
+    hudi: HudiObjects, client: Any, instant: str, stats: Any, written: Any, require_held: Callable[[], None]
+) -> None:
+    """Completes a clustering whose files are written, as `complete_compaction`."""
+    table, metadata = hudi.table(), written.getCommitMetadata().get()
+    for stat in stats:
+        metadata.addWriteStat(stat.getPartitionPath(), stat)
+    written.setWriteStats(stats)
+    # Another holder of the lock may have dropped the plan.
+    require_held()
+    plan = hudi.java.common.util.ClusteringUtils.getPendingClusteringPlan(table.getMetaClient(), instant)
+    replaced = hudi.java.util.CommonClientUtils.getPartitionToReplacedFileIds(plan, written, hudi.config)
+    metadata.setPartitionToReplaceFileIds(replaced)
+    with _rewritten(hudi, client, table, "clustering", instant, stats) as inflight:
+        _write_to_metadata_table(hudi, client, table, instant, metadata, require_held)
+        require_held()
+        table.getActiveTimeline().transitionClusterInflightToComplete(_TAKES_A_LOCK, inflight, metadata)
+
+
+@contextmanager
+def _rewritten(hudi: HudiObjects, client: Any, table: Any, action: str, instant: str, stats: Any) -> Iterator[Any]:
+    """Gives the inflight instant. Tidies up behind its completion."""
+    inflight = hudi.instant(table.getMetaClient(), "INFLIGHT", action, instant)
+    with _state_change(hudi, client, inflight, instant):
+        table.finalizeWrite(hudi.engine_context, instant, stats)
+        yield inflight
+    markers = hudi.java.table.marker.WriteMarkersFactory.get(hudi.config.getMarkersType(), table, instant)
+    markers.quietDeleteMarkerDir(hudi.engine_context, hudi.config.getMarkersDeleteParallelism())
+    client.getHeartbeatClient().stop(instant)
+
+
+def _write_to_metadata_table(
+    hudi: HudiObjects, client: Any, table: Any, instant: str, metadata: Any, require_held: Callable[[], None]
+) -> None:
+    # The settings disable streaming writes: there are none to skip, and no partial stats of theirs.
+    skip_streaming_writes, partial_stats = False, hudi.java_list(())
+    parameters = ("boolean", _TABLE, _STRING, _LIST, _COMMIT_METADATA)
+    arguments = (skip_streaming_writes, table, instant, partial_stats, metadata)
+    require_held()
+    hudi.call_hidden(client, "writeToMetadataTable", parameters, *arguments, owner=_SPARK_CLIENT)
 
 
 @contextmanager

@@ -11,13 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sink.hudi.client import HudiClient
-
-_COMPLETE_CLUSTERING = (
-    "org.apache.hudi.table.action.HoodieWriteMetadata",
-    "org.apache.hudi.table.HoodieTable",
-    "java.lang.String",
-)
-"""The parameters of Hudi's `commitClustering`."""
+from sink.hudi.completion import complete_clustering, complete_compaction
 
 
 class WrittenPlan:
@@ -25,7 +19,8 @@ class WrittenPlan:
 
     def __init__(self, hudi: HudiClient, service: str, instant: str, written: Any, stats: Sequence[str]) -> None:
         """`written` is Hudi's write metadata, with the write `stats`, given as JSON."""
-        self._hudi, self._service, self._instant, self._written = hudi, service, instant, written
+        self._hudi, self._service, self._instant = hudi, service, instant
+        self._written, self._stats = written, stats
         self.paths = [str(json.loads(stat)["path"]) for stat in stats]
         """The files, relative to the table."""
 
@@ -42,22 +37,11 @@ class WrittenPlan:
             serializer = java.internal.schema.utils.SerDeHelper
             commit.addMetadata(serializer.LATEST_SCHEMA, serializer.toJson(internal.get()))
 
-    def complete(self, require_alone: Callable[[], None]) -> None:
-        """Completes the plan. Hudi adds the files to the metadata table before it looks whether the plan is still
-        there: `require_alone`, called last, raises if another process may have gone on.
-        """
-        hudi, client = self._hudi, self._hudi.client
-        if self._service == "Compaction":
-            require_alone()
-            client.commitCompaction(self._instant, self._written, hudi.option())
-            return
-        table = hudi.table()
-        services = client.getTableServiceClient()
-        # Hudi 1.2 has no public method that completes a clustering which another call has written.
-        owner = str(services.getClass().getSuperclass().getName())
-        arguments = self._written, table, self._instant
-        require_alone()
-        hudi.call_hidden(services, "commitClustering", _COMPLETE_CLUSTERING, *arguments, owner=owner)
+    def complete(self, require_held: Callable[[], None]) -> None:
+        """Completes the plan: see `sink.hudi.completion`."""
+        hudi = self._hudi
+        complete = complete_compaction if self._service == "Compaction" else complete_clustering
+        complete(hudi, hudi.client, self._instant, hudi.write_stats(self._stats), self._written, require_held)
 
 
 def write_plan(hudi: HudiClient, service: str, instant: str) -> WrittenPlan:
@@ -72,23 +56,6 @@ def write_plan(hudi: HudiClient, service: str, instant: str) -> WrittenPlan:
         # Hudi's `compact` would roll back what another process has written for the plan meanwhile.
         table = hudi.table()
         with hudi.beating(instant):
-            compacted = table.compact(hudi.engine_context, instant)
-            statuses = hudi.java.data.HoodieJavaRDD.getJavaRDD(compacted.getWriteStatuses())
-            stats = hudi.stats_of(statuses)
-        written = compacted.clone(statuses)
-    written.setWriteStatuses(_statuses(hudi, stats))
+            written = table.compact(hudi.engine_context, instant)
+            stats = hudi.stats_of(hudi.java.data.HoodieJavaRDD.getJavaRDD(written.getWriteStatuses()))
     return WrittenPlan(hudi, service, instant, written, stats)
-
-
-def _statuses(hudi: HudiClient, stats: Sequence[str]) -> Any:
-    """Returns write statuses in a Java RDD, from which Hudi takes the write stats when it completes a plan."""
-    statuses = hudi.jvm.java.util.ArrayList()
-    for stat in hudi.write_stats(stats):
-        status = hudi.java.client.WriteStatus(False, 0.0)
-        status.setStat(stat)
-        status.setFileId(stat.getFileId())
-        status.setPartitionPath(stat.getPartitionPath())
-        status.setTotalRecords(stat.getNumWrites())
-        statuses.add(status)
-    data = hudi.java.data.HoodieJavaRDD
-    return data.getJavaRDD(data.of(statuses, hudi.engine_context, 1))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from sink.hudi import cleaning
+from sink.hudi import cleaning, completion
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
@@ -22,11 +22,13 @@ from sink.hudi.written_plan import WrittenPlan, write_plan
 from sink.write.rows.row_spec import table_schema
 from tests.integration.conftest import MakeDriver, Open
 from tests.integration.table_kit import CLUSTERING, SINK, Driver, by_name
+from tests.integration.test_overtaken import SINGLE_GROUPS
 from tests.integration.test_rewrites import EAGER, service_client
 from tests.integration.upsert_kit import BUCKETS, ON_READ, Upserts, assert_rows, change, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
+CLUSTERED = {**CLUSTERING, **SINGLE_GROUPS}
 LOST = "no longer holds it"
 RETENTION = {
     "hoodie__metadata__enable": "true",
@@ -34,6 +36,13 @@ RETENTION = {
     "hoodie__keep__max__commits": "4",
     "hoodie__clean__commits__retained": "1",
 }
+
+
+MOMENTS: dict[str, tuple[Any, str]] = {
+    "new plan": (WrittenPlan, "name_columns"),
+    "plan of a dead process": (HudiTableServices, "_pending"),
+}
+"""The steps after which a rewrite stands still."""
 
 
 class Frozen:
@@ -83,29 +92,28 @@ def complete(base: str) -> set[str]:
 
 
 def reason_of_frozen(
-    monkeypatch: pytest.MonkeyPatch, late: Worker, service: str, is_pending: bool, meanwhile: Callable[[], None]
+    monkeypatch: pytest.MonkeyPatch, late: Worker, service: str, moment: str, meanwhile: Callable[[], None]
 ) -> str:
-    """Freezes a rewrite at its last look before the step that changes the table. Returns why it failed then."""
-    owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (WrittenPlan, "name_columns", 1)
-    frozen = Frozen(monkeypatch, owner, step, turn, meanwhile)
+    """Freezes a rewrite before a step that changes the table. Returns why it failed then."""
+    frozen = Frozen(monkeypatch, *MOMENTS[moment], 1, meanwhile)
     results = by_name(late.services.run())
     assert frozen.woke, results
     return results[service].reason
 
 
-@pytest.mark.parametrize("is_pending", [False, True], ids=["new plan", "plan of a dead process"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_nothing(
     open_upserts: Open,
     kafka,
     zookeeper_client: KazooClient,
     monkeypatch: pytest.MonkeyPatch,
-    is_pending: bool,
+    moment: str,
 ) -> None:
     upserts = open_upserts(**ON_READ, **EAGER, **BUCKETS)
     send(kafka.address, upserts.topic, [change(key, at) for at in (1, 2, 3) for key in range(10)])
     upserts.land((0, 0, 10))
     upserts.land((0, 10, 20))
-    if is_pending:
+    if moment == "plan of a dead process":
         dead = service_client(upserts)
         write_plan(dead, "Compaction", dead.schedule("Compaction", {SINK_KEY: SINK}))
     late, successor = Worker(upserts, zookeeper_client), Worker(upserts, zookeeper_client)
@@ -116,7 +124,7 @@ def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_n
         assert by_name(successor.services.run())["compaction"].instant
         seen.append(complete(upserts.settings.base_path))
 
-    assert LOST in reason_of_frozen(monkeypatch, late, "compaction", is_pending, meanwhile)
+    assert LOST in reason_of_frozen(monkeypatch, late, "compaction", moment, meanwhile)
     assert complete(upserts.settings.base_path) == seen[0]
     assert_rows(upserts, {key: {"at": 2, "number": 2} for key in range(10)})
     upserts.land((0, 20, 30))
@@ -124,14 +132,15 @@ def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_n
     assert_rows(upserts, {key: {"at": 3, "number": 3} for key in range(10)})
 
 
-@pytest.mark.parametrize("is_pending", [False, True], ids=["new plan", "plan of a dead process"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_clustering_that_has_lost_the_table_lock_is_neither_completed_nor_dropped(
-    make_driver: MakeDriver, zookeeper_client: KazooClient, monkeypatch: pytest.MonkeyPatch, is_pending: bool
+    make_driver: MakeDriver, zookeeper_client: KazooClient, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     driver = make_driver(**CLUSTERING, hoodie__metadata__enable="true")
     for number in (1, 2):
         driver.land(number)
     late, successor = Worker(driver, zookeeper_client), Worker(driver, zookeeper_client)
+    is_pending = moment == "plan of a dead process"
     if is_pending:
         # Its process is alive after all, and completes it.
         instant = late.hudi.schedule("Clustering", {SINK_KEY: SINK})
@@ -147,10 +156,36 @@ def test_a_clustering_that_has_lost_the_table_lock_is_neither_completed_nor_drop
             assert by_name(successor.services.run())["clustering"].instant
         seen.append(complete(driver.settings.base_path))
 
-    assert LOST in reason_of_frozen(monkeypatch, late, "clustering", is_pending, meanwhile)
+    assert LOST in reason_of_frozen(monkeypatch, late, "clustering", moment, meanwhile)
     assert seen[0] <= complete(driver.settings.base_path)
     assert not [name for name in complete(driver.settings.base_path) - seen[0] if "rollback" in name]
     assert driver.count() == driver.count(metadata=False) == 20
+
+
+@pytest.mark.parametrize("service", ["compaction", "clustering"])
+def test_a_rewrite_that_loses_the_table_lock_in_the_metadata_table_is_completed_by_another_worker(
+    open_upserts: Open, kafka, zookeeper_client: KazooClient, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    upserts = open_upserts(**EAGER, **({**ON_READ, **BUCKETS} if service == "compaction" else CLUSTERED))
+    send(kafka.address, upserts.topic, [change(key, at) for at in (1, 2) for key in range(10)])
+    upserts.land((0, 0, 10))
+    upserts.land((0, 10, 20))
+    late, successor = Worker(upserts, zookeeper_client), Worker(upserts, zookeeper_client)
+    # Hudi's own lock, of the process, keeps the successor out until the late worker has failed.
+    frozen = Frozen(monkeypatch, completion, "_write_to_metadata_table", 1, late.lose_lock)
+    results = by_name(late.services.run())
+    assert frozen.woke, results
+    assert LOST in results[service].reason
+    assert not rewrites(upserts, service), "the late worker has completed what another one may carry out meanwhile"
+    assert by_name(successor.services.run())[service].instant
+    assert len(rewrites(upserts, service)) == 1
+    assert_rows(upserts, {key: {"at": 2, "number": 2} for key in range(10)})
+
+
+def rewrites(upserts: Upserts, service: str) -> list[Path]:
+    """Returns the completions of the service on the timeline."""
+    action = {"compaction": "commit", "clustering": "replacecommit"}[service]
+    return list(Path(upserts.settings.base_path, ".hoodie", "timeline").glob(f"[!.]*_*.{action}"))
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,11 @@ class Place(ABC):
     def remove(self) -> None: ...
 
     def read_by_rust(self) -> list[dict[str, Any]]:
-        batches = self._rust().build().read()
+        """Raises AssertionError if hudi-rs cannot read the table."""
+        try:
+            batches = self._rust().build().read()
+        except Exception as error:
+            raise AssertionError(f"hudi-rs: {error}") from error
         return [row for batch in batches for row in batch.to_pylist()]
 
     @abstractmethod
