@@ -8,7 +8,7 @@ of transactions, checkpoints or locks.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, lo
 from sink.hudi.completion import complete_commit
 from sink.hudi.footers import with_footer_ranges
 from sink.hudi.java_objects import METADATA, HudiObjects
-from sink.hudi.metadata_timeline import compaction_interval, wants_service
+from sink.hudi.metadata_timeline import compaction_interval, timeline_names, wants_service
 from sink.storage.store import Store
 
 TABLE_VERSION = 9
@@ -91,9 +91,9 @@ class HudiClient(HudiObjects):
         self.close()
         self._begun = ""
 
-    def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
+    def begin(self, extra: Mapping[str, str], meta: Any = None, metadata_names: Collection[str] | None = None) -> str:
         """Makes a new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta
-        client that has just been read under the lock.
+        client that has just been read under the lock, `metadata_names` are what `metadata_names` returned there.
 
         Like `startCommit`, but for the content of the requested file: if a process dies between requested and inflight,
         the file tells which sink and transaction the instant belongs to.
@@ -106,7 +106,7 @@ class HudiClient(HudiObjects):
         with self.beating(instant):
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             client.setOperationType(self.operation)
-            if not self._is_initialized or self._wants_service():
+            if not self._is_initialized or self._wants_service(metadata_names):
                 client.initTable(self.operation, self.option(instant))
                 self._is_initialized = True
             # Without it, another writer's change of the schema between two commits makes the next commit fail.
@@ -129,15 +129,19 @@ class HudiClient(HudiObjects):
         """Refreshes Hudi's conflict baseline for an instant that another process began. Without it, Hudi takes every
         earlier commit for a conflict. `meta` as for `begin`.
         """
-        if instant not in self._begun_here and self._wants_service():
+        if instant not in self._begun_here and self._wants_service(self.metadata_names()):
             self.client.initTable(self.operation, self.option(instant))
         if self._begun != instant:
             self.client.setOperationType(self.operation)
             self.client.preWrite(instant, self.operation, meta or self.meta_client())
             self._begun = instant
 
-    def _wants_service(self) -> bool:
-        return wants_service(self, self.metadata_service_factor * compaction_interval(self.options))
+    def metadata_names(self) -> Collection[str] | None:
+        """Returns the files of the metadata table's timeline; None if there is no such table, or none is wanted."""
+        return timeline_names(self) if self.has_metadata_table else None
+
+    def _wants_service(self, names: Collection[str] | None) -> bool:
+        return wants_service(self, self.metadata_service_factor * compaction_interval(self.options), names)
 
     def ensure_heartbeat(self, instant: str) -> None:
         """Starts, or restarts, this process's heartbeat for the instant."""
@@ -254,9 +258,13 @@ class HudiClient(HudiObjects):
         """Rolls an instant back, or finishes a rollback that another process began. Does not wait until the heartbeat
         of that process expires: the holder of the table lock decides.
         """
-        planned = self.client.getTableServiceClient().getPendingRollbackInfo(self.meta_client(), instant, False)
+        services = self.client.getTableServiceClient()
+        planned = services.getPendingRollbackInfo(self.meta_client(), instant, False)
         if planned.isPresent():
-            self._drop_heartbeat(str(planned.get().getRollbackInstant().requestedTime()))
+            rollback = str(planned.get().getRollbackInstant().requestedTime())
+            # Hudi keeps one that failed to start, and fails for it.
+            services.getHeartbeatClient().stop(rollback)
+            self._drop_heartbeat(rollback)
         self.client.rollback(instant)
         self.heartbeats.stop(instant)
         self._drop_heartbeat(instant)

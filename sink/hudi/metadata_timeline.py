@@ -8,6 +8,7 @@ wait for ever), and after a number of commits since the last compaction; else th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,11 @@ def timeline_names(hudi: HudiObjects) -> list[str] | None:
     return [str(entry.getPath().getName()) for entry in entries]
 
 
-def wants_service(hudi: HudiObjects, commits: int) -> bool:
-    """Whether services are due. A table without a metadata table needs none; one that has lost it has it made again."""
-    if not hudi.has_metadata_table:
-        return False
-    names = timeline_names(hudi)
-    return names is None or is_due(names, commits)
+def wants_service(hudi: HudiObjects, commits: int, names: Collection[str] | None) -> bool:
+    """Whether services are due. A table without a metadata table needs none; one that has lost it, and has no `names`,
+    has it made again.
+    """
+    return hudi.has_metadata_table and (names is None or is_due(names, commits))
 
 
 def is_due(names: Collection[str], commits: int) -> bool:
@@ -62,6 +62,12 @@ def pending(names: Collection[str]) -> set[str]:
 
 def completed(names: Collection[str]) -> set[str]:
     return {match[1] for name in names if (match := _COMPLETED.fullmatch(name))}
+
+
+def completed_twice(names: Collection[str]) -> set[str]:
+    """Returns instants with more than one completion: two processes wrote them."""
+    times = Counter(match[1] for name in names if (match := _COMPLETED.fullmatch(name)))
+    return {instant for instant, count in times.items() if count > 1}
 
 
 def newest_commit(names: Collection[str]) -> str:

@@ -34,13 +34,13 @@ from sink.hudi.data_files import DataFiles
 from sink.hudi.instants import Instant
 from sink.hudi.leftovers import note_rollback, sweep
 from sink.hudi.lock import Locks
+from sink.hudi.metadata_rebuild import MetadataRebuild
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.moments import is_restored_since, known_restores, require_moment
 from sink.hudi.options import commit_options
 from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY, LandedByAnother
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
-from sink.hudi.restored_indexes import RestoredIndexes
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table_services import HudiTableServices
@@ -103,7 +103,7 @@ class Table:
         self._timeline = HudiTimeline(self._hudi, specification.sink)
         access = specification.store.current_access if specification.engine == "arrow" else None
         self._data_files = DataFiles(self._hudi, access)
-        self._indexes = RestoredIndexes(self._hudi)
+        self._metadata = MetadataRebuild(self._hudi)
         self.columns = schema.spark
         """As last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
@@ -173,9 +173,11 @@ class Table:
             with self._reading():
                 require_moment(self._hudi, snapshot)
                 self._hudi.keep_metadata_table()
-                self._indexes.require_since_restores(snapshot, require_held)
+                self._metadata.require_since_restores(snapshot, require_held)
+                metadata_names = self._hudi.metadata_names()
+                self._metadata.require_completed_once(metadata_names or (), require_held)
             with self._changing(f"beginning an instant for transaction {number}"):
-                instant = self._hudi.begin(owner, self._timeline.meta)
+                instant = self._hudi.begin(owner, self._timeline.meta, metadata_names)
             self._timeline.note_begun(instant)
         return instant
 

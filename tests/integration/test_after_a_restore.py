@@ -113,3 +113,18 @@ def test_what_is_pending_holds_back_what_is_later_and_nothing_else(open_upserts:
     assert not [service for service in upserts.table.services() if service.reason]
     assert not any(name.startswith(early[2]) for name in timeline(upserts))
     assert_rows(upserts, {1: {"at": 12, "number": 12}})
+
+
+def test_a_metadata_table_that_has_an_instant_twice_is_made_anew_by_the_next_transaction(open_upserts: Open) -> None:
+    """A process that stood still in a compaction may complete it there a second time when it wakes."""
+    upserts = open_upserts(**ON_READ_BLOOM, **LIMITS)
+    for number in (1, 2, 3):
+        land(upserts, (1, number))
+    metadata = Path(upserts.settings.base_path, ".hoodie", "metadata", ".hoodie", "timeline")
+    [completion, *_] = sorted(metadata.glob("2*_*.deltacommit"))
+    later = str(int(completion.name[18:35]) + 1)
+    twice = completion.with_name(f"{completion.name[:18]}{later}{completion.suffix}")
+    twice.write_bytes(completion.read_bytes())
+    land(upserts, (1, 4))
+    assert not twice.exists()
+    assert_rows(upserts, {1: {"at": 4, "number": 4}})

@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination.errors import Conflict, Corrupt, OtherVersion, TableError, Unavailable
+from coordination.errors import Conflict, Corrupt, OtherVersion, OutcomeUnknown, TableError, Unavailable
 from coordination.state.model import InstantState, TableView
 from sink.audit.timeline import metadata_of
 from sink.hudi.client import HudiClient
@@ -169,6 +169,20 @@ def test_a_heartbeat_that_could_not_be_started_does_not_stand_in_the_way_later(
     heartbeats.unlink()
     moved_aside.rename(heartbeats)
     assert successor.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+
+
+def test_a_rollback_whose_heartbeat_could_not_be_started_is_carried_out_later(driver: Driver) -> None:
+    instant = driver.table.begin(1, 1)
+    driver.write(instant, 0)
+    heartbeats = Path(driver.settings.base_path, ".hoodie", ".heartbeat")
+    moved_aside = heartbeats.rename(heartbeats.with_name("aside"))
+    heartbeats.touch()
+    with pytest.raises(OutcomeUnknown, match="heartbeat"):
+        driver.table.roll_back(instant)
+    heartbeats.unlink()
+    moved_aside.rename(heartbeats)
+    driver.table.roll_back(instant)
+    assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
 
 
 def test_two_processes_write_under_one_instant(driver: Driver, other_process: OtherProcess) -> None:

@@ -32,6 +32,10 @@ class Contents:
     """The rows by their keys, and the checkpoints by the names of the sinks, at one moment."""
 
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
+    deleted_at: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """The ordering values of deletions of keys that have no row."""
+    unspecified: set[tuple[Any, ...]] = field(default_factory=set)
+    """Keys of which Hudi promises nothing: a change came that is older than their deletion."""
     sinks: dict[str, SinkState] = field(default_factory=dict)
 
 
@@ -52,10 +56,17 @@ class Model:
         for change in changes:
             key = tuple(change.row[name] for name in self._key)
             known = self.now.rows.get(key)
-            if known is not None and self._ordering and change.row[self._ordering] < known[self._ordering]:
+            at = change.row[self._ordering] if self._ordering else 0
+            if known is not None and self._ordering and at < known[self._ordering]:
                 continue
+            if known is None and at < self.now.deleted_at.get(key, 0):
+                self.now.unspecified.add(key)
+                continue
+            self.now.unspecified.discard(key)
+            self.now.rows.pop(key, None)
+            self.now.deleted_at.pop(key, None)
             if change.deletes:
-                self.now.rows.pop(key, None)
+                self.now.deleted_at[key] = at
             else:
                 self.now.rows[key] = change.row
 
@@ -80,6 +91,10 @@ class Model:
     def restore(self) -> None:
         assert self._saved is not None
         self.now, self._saved = self._saved, None
+
+    def specified(self, found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Leaves out rows of which Hudi promises nothing."""
+        return [row for row in found if tuple(row.get(name) for name in self._key) not in self.now.unspecified]
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import replace as with_
 from typing import Any
 
 from tests.rewrites.profiles import Profile
-from tests.rewrites.steps import DIES_LATE, KILL, WAIT, Fault, Step
+from tests.rewrites.steps import DIES_LATE, KILL, PAUSE, WAIT, Fault, Step
 
 _ON_READ = Profile("upsert", True, "bloom", False, False, True, False, 2)
 _ON_WRITE = Profile("upsert", False, "bloom", True, False, True, True, 2)
@@ -49,6 +49,11 @@ NAMED: Mapping[str, Named] = {
         "files that a compaction wrote late are left when clustering, cleaning and archiving have followed",
         with_(_ON_READ, clustering=True, partitioned=True, keep=1),
         _begin(_DIES_LATE, *["land", "services"] * 4),
+    ),
+    "an attempt stopped in the metadata table": Named(
+        "a compaction that was carried out again is completed a second time in the metadata table",
+        with_(_ON_READ, index="bucket"),
+        _begin(Step("services", Fault(PAUSE, "compaction", "metadata begun"), "services"), "land", "services"),
     ),
     "apache/hudi issue 4863": Named(
         "a transaction is rolled back while a compaction runs that was planned since its files were written",

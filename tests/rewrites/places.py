@@ -42,8 +42,8 @@ class Place(ABC):
     def allow(self) -> None: ...
 
     @abstractmethod
-    def timeline(self) -> Iterator[str]:
-        """Yields the names on the active timeline."""
+    def timeline(self, directory: str = TIMELINE) -> Iterator[str]:
+        """Yields the names on the active timeline, the metadata table's if its directory is given."""
 
     @abstractmethod
     def keep(self, directory: Path) -> None:
@@ -109,8 +109,8 @@ class OnDisk(Place):
             self._refusal.end()
             self._refusal = None
 
-    def timeline(self) -> Iterator[str]:
-        return (file.name for file in (self._path / TIMELINE).iterdir())
+    def timeline(self, directory: str = TIMELINE) -> Iterator[str]:
+        return (file.name for file in (self._path / directory).glob("*"))
 
     def keep(self, directory: Path) -> None:
         if self._path.exists():
@@ -150,8 +150,8 @@ class InStore(Place):
         self._proxy.trap("")
         self._proxy.fault(0)
 
-    def timeline(self) -> Iterator[str]:
-        return (key.rpartition("/")[2] for key in self._store.keys(self._bucket, f"table/{TIMELINE}/"))
+    def timeline(self, directory: str = TIMELINE) -> Iterator[str]:
+        return (key.rpartition("/")[2] for key in self._store.keys(self._bucket, f"table/{directory}/"))
 
     def keep(self, directory: Path) -> None:
         for key in self._store.keys(self._bucket, "table/"):

@@ -26,6 +26,15 @@ def test_a_change_replaces_the_row_of_its_key_unless_it_is_older() -> None:
     assert (model.now.sinks["sink"].number, model.now.sinks["sink"].ends) == (2, {0: 4})
 
 
+def test_a_change_that_is_older_than_the_deletion_of_its_row_leaves_it_open_until_a_newer_one() -> None:
+    model = Model(("id",), "at")
+    model.land("sink", {0: 2}, [Change({"id": 1, "at": 5}, deletes=True), Change({"id": 1, "at": 4})])
+    assert model.specified([{"id": 1, "at": 4}, {"id": 2, "at": 1}]) == [{"id": 2, "at": 1}]
+    assert model.rows == []
+    model.land("sink", {0: 3}, [Change({"id": 1, "at": 6})])
+    assert model.rows == model.specified(model.rows) == [{"id": 1, "at": 6}]
+
+
 def test_a_restore_brings_rows_and_checkpoints_back() -> None:
     model = Model(("id",), None)
     model.land("sink", {0: 1}, [Change({"id": 1})])

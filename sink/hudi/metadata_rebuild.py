@@ -1,33 +1,41 @@
-"""Has Hudi make the metadata table of a restored table anew, where it has indexes that may be wrong.
+"""Has Hudi make the metadata table anew, where it may be wrong.
 
-If the metadata table was compacted since the savepoint, Hudi's restore deletes it, and makes it anew from the files of
-the table before it removes those that go. What is kept by file is corrected then. Other indexes are not: the record
-index names file groups that are gone, so that keys are upserted into them, where some readers miss them, and come twice
-after a clustering. Guarantee: no transaction begins after a restore before the metadata table was made from what the
-restore has left. A transaction that names the restore shows that. Voided by another Hudi writer that upserts in
-between, and by a process that is stopped while it deletes and wakes when another holds the lock. Raises what py4j
-raises, and Unavailable.
+After a restore: if the metadata table was compacted since the savepoint, Hudi's restore deletes it, and makes it anew
+from the files of the table before it removes those that go. What is kept by file is corrected then. Other indexes are
+not: the record index names file groups that are gone, so that keys are upserted into them, where some readers miss
+them, and come twice after a clustering. Guarantee: no transaction begins after a restore before the metadata table was
+made from what the restore has left. A transaction that names the restore shows that.
+
+After a compaction whose process stood still while it wrote the metadata table, and woke when another one had carried
+the plan out again: the metadata table has the instant twice, and the files of both, of which one's are gone. Guarantee:
+no transaction begins while the metadata table's active timeline has such an instant.
+
+Voided by another Hudi writer that upserts in between, and by a process that is stopped while it deletes and wakes when
+another holds the lock. Raises what py4j raises, and Unavailable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import Any
+
+import structlog
 
 from sink.hudi.client import HudiClient
 from sink.hudi.index_names import RECORD_INDEX, RECORD_INDEX_ENABLED
 from sink.hudi.instants import ActiveTimeline
-from sink.hudi.metadata_timeline import METADATA_TABLE
+from sink.hudi.metadata_timeline import METADATA_TABLE, completed_twice
 from sink.hudi.moments import restores_known_to
 
+LOG = structlog.get_logger("sink.hudi")
 _KEPT_BY_FILE = {"files", "column_stats", "bloom_filters"}
 """Parts of the metadata table in which a restore corrects what it has removed, or an entry for a file that is gone does
 no harm."""
 
 
-class RestoredIndexes:
-    """Those of the table of `hudi`."""
+class MetadataRebuild:
+    """Has the metadata table of the table of `hudi` made anew."""
 
     def __init__(self, hudi: HudiClient) -> None:
         self._hudi = hudi
@@ -49,6 +57,15 @@ class RestoredIndexes:
             if indexes or (not config.isMetadataTableAvailable() and self._hudi.names(METADATA_TABLE)):
                 self._make_anew(meta, indexes, require_held)
         self._restores = snapshot.restores
+
+    def require_completed_once(self, names: Collection[str], require_held: Callable[[], None]) -> None:
+        """Sees to a metadata table without an instant that was completed twice. `names`: the files of its timeline. The
+        caller holds the table lock, for which `require_held` asks.
+        """
+        if twice := completed_twice(names):
+            meta = self._hudi.meta_client()
+            LOG.warning("metadata_table.made_anew", instants=sorted(twice))
+            self._make_anew(meta, set(self._hudi.json(meta.getTableConfig().getMetadataPartitions())), require_held)
 
     def _make_anew(self, meta: Any, indexes: set[str], require_held: Callable[[], None]) -> None:
         options = dict(self._hudi.options)
