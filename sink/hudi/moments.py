@@ -184,16 +184,18 @@ def require_none_replaces(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
 def require_none_moves_rows(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
     """Raises ServiceBlocked while a writer other than a sink has begun to change rows. If a clustering replaced
     a row's file group now, that writer would miss the row that it moves to another table partition, and leave it. A
-    sink finds that out by itself (`sink.hudi.conflicts`). The caller holds the table lock.
+    sink finds that out by itself (`sink.hudi.conflicts`). One whose heartbeat has expired can never complete its
+    instant. The caller holds the table lock. Raises what py4j raises.
     """
     meta = hudi.meta_client()
     for entry in sorted(snapshot.instants):
-        if entry.action == hudi.action and not entry.done and restores_known_to(hudi, meta, entry.requested) is None:
+        if entry.action != hudi.action or entry.done or restores_known_to(hudi, meta, entry.requested) is not None:
+            continue
+        if not hudi.heartbeats.isHeartbeatExpired(entry.requested):
             since = _age(entry.requested, hudi.instant_now())
             raise ServiceBlocked(
                 f"{hudi.base_path}: another writer changes rows of the table since {since:.0f} s ({entry.action}"
-                f" {entry.requested}): nothing is clustered until it is complete. If that writer is dead, roll its"
-                " instant back with its program.",
+                f" {entry.requested}): nothing is clustered until it is complete, or its heartbeat has expired.",
                 time.time() - since,
             )
 
