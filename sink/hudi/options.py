@@ -222,6 +222,13 @@ def _upsert_errors(table: TableSpecification, schema: TableSchema) -> Iterator[C
         yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
     yield from schema.column_errors(table.ordering, "ordering.field.name", ORDERING_TYPES, _ORDERING_WAYS)
     yield from _delete_field_errors(table, schema)
+    if table.merges_on_read and table.index == "bloom":
+        # Of a key that was deleted and came back while a compaction was pending, only a log file has a row then.
+        yield ConfigError(
+            "index.type=bloom looks keys up in base files, and in a merge-on-read table a key may be in a log file"
+            " alone, so that it would get a second row: set index.type=record or bucket, or"
+            " target.table.type=copy_on_write"
+        )
     buckets = table.options.get("hoodie.bucket.index.num.buckets", "")
     if table.index == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
         yield ConfigError(
@@ -260,12 +267,11 @@ def _metadata_table_errors(table: TableSpecification) -> Iterator[ConfigError]:
         return
     if table.index == "record":
         yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")
-    elif table.merges_on_read and table.index != "bucket":
+    elif table.merges_on_read and not table.upserts:
         # Hudi counts a log file to the newest base file of its group, even if that one's transaction is still open.
-        way = ", or set index.type=bucket" if table.upserts else ""
         yield ConfigError(
-            "hoodie.metadata.enable=false: without the metadata table a merge-on-read table loses what another writer"
-            f" changes while a transaction is open. Remove it{way}."
+            "hoodie.metadata.enable=false: without the metadata table, inserts into a merge-on-read table lose what"
+            " another writer changes while a transaction is open. Remove it."
         )
 
 

@@ -74,7 +74,7 @@ class Shape:
     ) -> Shape:
         """Draws every value that is None."""
         in_flight, random_services, ordered = chance.choice((1, 2)), chance.random() < 0.5, chance.random() < 0.5
-        random_index = chance.choice(list(INDEXES))
+        random_index = chance.choice([name for name in INDEXES if kind == ON_WRITE or name != "bloom"])
         services = random_services if services is None else services
         random_evolves, random_shared = chance.random() < 0.5, chance.random() < 0.5
         evolves = random_evolves if evolves is None else evolves

@@ -217,7 +217,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     [
         ({"delete.key.format": "string"}, {}, None),
         (
-            {"ordering.field.name": "id", "target.table.type": "merge_on_read", **METADATA},
+            {"ordering.field.name": "id", "target.table.type": "merge_on_read", "index.type": "record", **METADATA},
             {"hoodie__table__ordering__fields": "id", "hoodie__datasource__write__table__type": "MERGE_ON_READ"},
             b'{"id": 3, "kind": "buy", "amount": 0.0, "_hoodie_is_deleted": true}',
         ),

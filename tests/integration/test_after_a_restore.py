@@ -14,7 +14,6 @@ from tests.integration.upsert_kit import (
     INDEXES,
     NO_METADATA,
     ON_READ,
-    ON_READ_BLOOM,
     Upserts,
     assert_rows,
     change,
@@ -51,7 +50,7 @@ def timeline(upserts: Upserts) -> list[str]:
     "more",
     [
         pytest.param({**ON_READ, **BUCKETS, **NO_METADATA}, id="no metadata table"),
-        pytest.param(ON_READ_BLOOM, id="metadata table", marks=pytest.mark.thorough),
+        pytest.param({**ON_READ, **INDEXES["record"]}, id="metadata table", marks=pytest.mark.thorough),
     ],
 )
 def test_commits_after_a_restore_are_archived_with_it_and_readers_see_the_newest_rows(
@@ -74,10 +73,9 @@ def test_commits_after_a_restore_are_archived_with_it_and_readers_see_the_newest
     assert not any(".restore" in name for name in timeline(upserts))
 
 
-@pytest.mark.parametrize("index", ["record", pytest.param("bloom", marks=pytest.mark.thorough)])
-def test_keys_are_where_they_were_after_a_restore(open_upserts: Open, index: str) -> None:
+def test_keys_are_where_they_were_after_a_restore(open_upserts: Open) -> None:
     eager = {"hoodie__compact__inline__max__delta__commits": "1", "hoodie__metadata__compact__max__delta__commits": "6"}
-    upserts = open_upserts(**ON_READ, **INDEXES[index], **CLUSTERING, **eager, hoodie__metadata__enable="true")
+    upserts = open_upserts(**ON_READ, **INDEXES["record"], **CLUSTERING, **eager, hoodie__metadata__enable="true")
     land(upserts, (1, 1), (2, 2))
     saved = land(upserts, (1, 3))
     upserts.hudi.client.savepoint(saved, "test", "a savepoint")
@@ -117,7 +115,7 @@ def test_what_is_pending_holds_back_what_is_later_and_nothing_else(open_upserts:
 
 def test_a_metadata_table_that_has_an_instant_twice_is_made_anew_by_the_next_transaction(open_upserts: Open) -> None:
     """A process that stood still in a compaction may complete it there a second time when it wakes."""
-    upserts = open_upserts(**ON_READ_BLOOM, **LIMITS)
+    upserts = open_upserts(**ON_READ, **BUCKETS, **LIMITS)
     for number in (1, 2, 3):
         land(upserts, (1, number))
     metadata = Path(upserts.settings.base_path, ".hoodie", "metadata", ".hoodie", "timeline")

@@ -59,7 +59,7 @@ def report_of(upserts: Upserts, spark: SparkSession | None, *readers: str) -> Re
     return audit(path, SINK, storage=upserts.settings.storage, spark=rows, readers=readers)
 
 
-@pytest.mark.parametrize("more", [{}, ON_READ, {**ON_READ, **BUCKETS}])
+@pytest.mark.parametrize("more", [{}, {**ON_READ, **BUCKETS}])
 def test_readers_of_a_healthy_table_agree(make_upserts: MakeUpserts, kafka, spark, more: dict[str, str]) -> None:
     upserts = make_upserts(**{"ordering__field__name": "at", "decimal__format": "numeric", **more})
     landed(upserts, kafka.address)
@@ -73,7 +73,7 @@ def test_readers_of_a_healthy_table_agree(make_upserts: MakeUpserts, kafka, spar
 def test_deletes_of_the_sink_and_of_spark_sql_side_by_side_are_no_fault_of_the_table(
     make_upserts: MakeUpserts, kafka, spark
 ) -> None:
-    upserts = make_upserts(**{"ordering__field__name": "at", "decimal__format": "numeric", **ON_READ})
+    upserts = make_upserts(**{"ordering__field__name": "at", "decimal__format": "numeric", **ON_READ, **BUCKETS})
     landed(upserts, kafka.address)
     name = f"audited_{upserts.topic.replace('-', '_')}"
     spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{upserts.settings.base_path}'")
@@ -90,7 +90,7 @@ def test_deletes_of_the_sink_and_of_spark_sql_side_by_side_are_no_fault_of_the_t
 
 
 def test_spark_reads_a_table_of_several_ordering_columns(make_upserts: MakeUpserts, kafka, spark) -> None:
-    upserts = make_upserts(**{"ordering__field__name": "at,id", "decimal__format": "numeric", **ON_READ})
+    upserts = make_upserts(**{"ordering__field__name": "at,id", "decimal__format": "numeric", **ON_READ, **BUCKETS})
     landed(upserts, kafka.address)
     report = report_of(upserts, spark, *READERS)
     assert (report.held, report.rows) == (True, 9), report.to_json()

@@ -10,13 +10,13 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from sink.storage.access import failover_options, hdfs_access
-from tests.integration.upsert_kit import BY_LOG, ON_READ_BLOOM, Upserts, lands_after_a_rollback, random_log, send
+from tests.integration.upsert_kit import BUCKETS, BY_LOG, ON_READ, Upserts, lands_after_a_rollback, random_log, send
 from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("kind", [{}, ON_READ_BLOOM], ids=["copy on write", "merge on read"])
+@pytest.mark.parametrize("kind", [{}, {**ON_READ, **BUCKETS}], ids=["copy on write", "merge on read"])
 def test_changes_give_what_the_log_says(
     spark: SparkSession,
     zookeeper_client: KazooClient,

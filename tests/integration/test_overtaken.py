@@ -116,7 +116,7 @@ def test_late_files_are_deleted_that_come_when_the_timeline_has_forgotten_their_
     kafka,
     tmp_path: Path,
 ) -> None:
-    settings = {**ON_READ, **EAGER, **INDEXES["bloom"], **CLUSTERING, **SINGLE_GROUPS, **ARCHIVES}
+    settings = {**ON_READ, **EAGER, **INDEXES["record"], **CLUSTERING, **SINGLE_GROUPS, **ARCHIVES}
     table = Table(open_upserts(**settings), kafka.address)
     instant, _, late = overtaken(table)
     aside = move(late, tmp_path / "aside")

@@ -52,7 +52,7 @@ def die_before_the_timeline(hudi: HudiClient) -> str:
     return instant
 
 
-@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("index", ["bucket", "record"])
 def test_a_compaction_that_dies_between_metadata_table_and_timeline_loses_no_update(
     open_upserts: Open, kafka, index: str
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_compaction_that_is_killed_after_any_of_its_steps_loses_no_commit(
         "services__clustering": "false",
         "hoodie__clean__commits__retained": "1",
     }
-    upserts = open_upserts(**ON_READ, **EAGER, **INDEXES["bloom"], **settings)
+    upserts = open_upserts(**ON_READ, **EAGER, **INDEXES["bucket"], **settings)
     base, at = Path(upserts.settings.base_path), 0
 
     def land() -> dict[int, dict[str, int]]:

@@ -20,7 +20,6 @@ from tests.integration.upsert_kit import (
     BY_LOG,
     NO_METADATA,
     ON_READ,
-    ON_READ_BLOOM,
     ORDERED,
     RECORD_INDEX,
     Change,
@@ -118,14 +117,14 @@ def by_id(rows: Any) -> dict[int, Row]:
         pytest.param({**ORDERED, **NO_METADATA}, WIDER_DDL, OLD_IN_WIDER, NEW_IN_WIDER, marks=pytest.mark.thorough),
         ({**ORDERED, **ON_READ, **ONE_BUCKET}, EXTENDED_DDL, OLD_IN_EXTENDED, NEW_IN_EXTENDED),
         pytest.param(
-            {**BY_LOG, **ON_READ_BLOOM},
+            {**BY_LOG, **ON_READ, **RECORD_INDEX},
             EXTENDED_DDL,
             OLD_IN_EXTENDED,
             NEW_IN_EXTENDED,
             marks=pytest.mark.thorough,
         ),
     ],
-    ids=["copy on write, bloom", "merge on read, buckets", "merge on read, bloom"],
+    ids=["copy on write, bloom", "merge on read, buckets", "merge on read, record index"],
 )
 def test_rows_of_before_and_after_are_read_alike_and_change_as_ever(
     open_upserts: Open, kafka: Any, more: dict[str, str], ddl: str, read_old: Row, read_new: Row

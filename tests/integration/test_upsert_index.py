@@ -23,7 +23,6 @@ from tests.integration.upsert_kit import (
     DDL,
     NO_METADATA,
     ON_READ,
-    ON_READ_BLOOM,
     RECORD_INDEX,
     Change,
     Upserts,
@@ -73,11 +72,6 @@ def problems_of(directory: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("first", "second", "location"),
     [
-        (
-            {**ON_READ, **BUCKETED},
-            ON_READ_BLOOM,
-            "keys that may be in log files alone: index.type=bloom would not find",
-        ),
         (BUCKETED, MORE_BUCKETS, r"key '\d+' in 0000000\d-\S+, and by the settings it belongs into bucket \d: index"),
         pytest.param(
             BLOOM,
@@ -86,7 +80,7 @@ def problems_of(directory: Path) -> list[str]:
             marks=pytest.mark.thorough,
         ),
     ],
-    ids=["merge on read, buckets, bloom", "3 buckets, 4 buckets", "bloom, buckets"],
+    ids=["3 buckets, 4 buckets", "bloom, buckets"],
 )
 def test_rows_that_the_index_would_not_find_are_told_before_a_key_gets_a_second_one(
     spark, kafka, client, topic, tmp_path: Path, first: Mapping[str, str], second: Mapping[str, str], location: str
@@ -181,8 +175,6 @@ def test_rows_in_log_files_alone_are_found_by_the_record_index_and_read_by_the_a
     report = audit(upserts.settings.base_path, SINK, global_keys=True)
     upserts.table.stop_heartbeats()
     assert (report.held, report.rows) == (True, KEYS), report.to_json()
-    with pytest.raises(TableError, match="log files had keys of their own when a sink took it over"):
-        Upserts(spark, client, tmp_path, kafka.address, upserts.topic, ddl=ddl, **ON_READ)
 
 
 def by_settings(directory: Path, index: str, buckets: int) -> Settings:

@@ -35,8 +35,6 @@ NO_METADATA = {"hoodie__metadata__enable": "false"}
 ORDERED = {"ordering__field__name": "at"}
 BY_LOG = {"delete__key__format": "string"}
 ON_READ = {"target__table__type": "merge_on_read"}
-ON_READ_BLOOM = {**ON_READ, "hoodie__metadata__enable": "true"}
-"""Without the metadata table such a table is refused."""
 RECORD_INDEX = {
     "index__type": "record",
     # Hudi's defaults are for large tables: each of these is a task.

@@ -138,6 +138,7 @@ class Maker:
     def merged(self, base: Path, log: Log) -> None:
         """Changes by key in log files, deletes among them, behind a compaction."""
         more = {"target__table__type": "merge_on_read", "services__compaction": "true", "delete__key__format": "string"}
+        more |= {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "1"}
         more |= {"hoodie__compact__inline__max__delta__commits": "2", "provenance__columns": "true", **SMALL_FILTER}
         more |= CHANGES_IN_LOGS
         changes = Upserts(self.spark, self.client, base, self.kafka, TOPIC, ddl=DDL, **more)

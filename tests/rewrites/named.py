@@ -10,7 +10,7 @@ from typing import Any
 from tests.rewrites.profiles import Profile
 from tests.rewrites.steps import DIES_LATE, KILL, PAUSE, WAIT, Fault, Step
 
-_ON_READ = Profile("upsert", True, "bloom", False, False, True, False, 2)
+_ON_READ = Profile("upsert", True, "record", False, False, True, False, 2)
 _ON_WRITE = Profile("upsert", False, "bloom", True, False, True, True, 2)
 
 

@@ -54,13 +54,16 @@ class Profile:
         merges_on_read = operation == "upsert" and random.random() < 0.7
         partitioned, ordered = random.random() < 0.5, operation == "upsert" and random.random() < 0.3
         has_metadata = index == "record" or random.random() < 0.7
+        if merges_on_read and index == "bloom":
+            # It is refused.
+            index = "record" if has_metadata else "bucket"
         return cls(
             operation=operation,
             merges_on_read=merges_on_read,
             index=index,
             partitioned=partitioned,
             ordered=ordered,
-            metadata=has_metadata or (merges_on_read and index != "bucket"),
+            metadata=has_metadata,
             clustering=index != "bucket" and random.random() < 0.6,
             keep=random.choice((1, 2, 3)),
             evolution=random.choice((ADDED,) if merges_on_read else (ADDED, *WIDENED)),

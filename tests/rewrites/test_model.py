@@ -80,7 +80,7 @@ def test_seeds_choose_every_kind_of_table_fault_and_moment() -> None:
                 seen[step.fault.kind] += 1
             elif step.fault is not None and step.fault.kind == WAIT:
                 seen[f"{WAIT} {step.fault.moment}"] += 1
-    assert len(profiles) == 14
+    assert len(profiles) == 12
     assert {f"{action} {moment}" for action in SIGNS for moment in moments(action, True)} <= set(seen)
     assert {f"meanwhile {what}" for what in MEANWHILE} <= set(seen)
     assert set(FAULTS) <= set(seen)

@@ -652,7 +652,7 @@ class World:
         """Whether readers that list storage may miss another writer's changes: Hudi counts their log files to the new
         base file of a transaction that is still open.
         """
-        adds_to_base_files = self.profile.merges_on_read and self.profile.index == "bloom"
+        adds_to_base_files = self.profile.merges_on_read and self.profile.index == "record"
         return adds_to_base_files and self._pending is not None and self._pending.is_overtaken
 
     def _overtake_open(self) -> None:
