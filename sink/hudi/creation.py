@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
@@ -25,7 +24,7 @@ from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.index_names import RECORD_INDEX
 from sink.hudi.lock import Locks, read_settled
 from sink.hudi.options import require_usable
-from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
+from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, notes
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table_properties import unusual_properties
@@ -64,7 +63,7 @@ def verify(hudi: HudiClient, table: TableSpecification, schema: TableSchema, loc
     noted = notes(table).items()
     values = {name: placement.value for name, placement in noted if name == LOCK or is_new_to_upserts}
     if is_new_to_upserts:
-        values |= _inspect_rows(hudi, table)
+        _require_findable_rows(hudi, table)
     if values.keys() - properties.keys():
         _note(hudi, values, locks)
     return schema.spark if avro is None else columns_of_table(avro)
@@ -95,14 +94,11 @@ def _require_options(hudi: HudiClient) -> None:
         raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
-def _inspect_rows(hudi: HudiClient, table: TableSpecification) -> dict[str, str]:
-    """Refuses rows of another writer that the index would not find. Returns what the table is to note of them."""
+def _require_findable_rows(hudi: HudiClient, table: TableSpecification) -> None:
+    """Refuses rows of another writer that the index would not find."""
     conflict = rows_conflict(table, nullcontext(hudi.java))
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
-    by_bloom = replace(table, index="bloom")
-    in_logs = table.index == "record" and rows_conflict(by_bloom, nullcontext(hudi.java)) is not None
-    return {ROWS_IN_LOGS: "true"} if in_logs else {}
 
 
 def _note(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
@@ -207,11 +203,6 @@ def schema_conflicts(table: TableSpecification, properties: Mapping[str, str]) -
         yield (
             f"the table's rows: one for each key, for a sink upserts it. With write.operation={table.operation} keys"
             " would get a second row (write.operation)."
-        )
-    if table.upserts and table.index == "bloom" and ROWS_IN_LOGS in properties:
-        yield (
-            "the table's log files had keys of their own when a sink took it over with index.type=record, and bloom"
-            " would not find them (index.type)"
         )
     if table.upserts and (partial := properties.get("hoodie.table.partial.update.mode")):
         yield (

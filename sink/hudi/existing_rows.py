@@ -2,8 +2,8 @@
 
 A table notes neither its index nor its buckets. Where the index looks for rows in other places than the writer before
 has put them, each key would get a second row. Guarantee: for `bucket`, keys of up to `COMPARED_FILES` base files, from
-all over the table, are in the buckets of the settings, and each file group is a bucket; for `bloom`, no row is in a log
-file, and as many base files have a bloom filter. `record` finds rows wherever they are. No sink has appended rows: a
+all over the table, are in the buckets of the settings, and each file group is a bucket; for `bloom`, as many base files
+have a bloom filter. `record` finds rows wherever they are. No sink has appended rows: a
 key may have several of those. Voided where only Spark reaches the table. Reads timeline and keys without Hudi. Raises
 TableError and Unavailable.
 """
@@ -84,8 +84,6 @@ def _conflict(
         return None
     storage = table.store.open()
     if table.index == "bloom":
-        if rows.logged:
-            return "keys that may be in log files alone", "record, or have the table compacted by its writer"
         unfiltered = next((path for path in _sampled(rows) if not _has_bloom_filter(storage, path)), None)
         return None if unfiltered is None else (f"files without a bloom filter ({unfiltered})", "record")
     if storage.exists(_BUCKET_INDEX):

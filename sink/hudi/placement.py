@@ -16,8 +16,6 @@ LOCK_IDENTITY = "sink.table.lock.identity"
 BUCKETS = "sink.bucket.index.num.buckets"
 HASH_FIELD = "sink.bucket.index.hash.field"
 PARTITION_TIME = "sink.partition.time"
-ROWS_IN_LOGS = "sink.rows.in.logs"
-"""Noted where `index.type=record` takes over a table with keys in log files alone, which `bloom` would not find."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,11 +153,10 @@ def test_buckets_that_divide_are_for_the_record_index_alone(spark, tmp_path: Pat
     spark_writes(spark, tmp_path, MONDAY, **MERGES_ON_READ, **DIVIDING)
     conflicts = {
         index: rows_conflict(by_settings(tmp_path, index, 4).table, nullcontext(spark._jvm.org.apache.hudi))
-        for index in ("bucket", "bloom", "record")
+        for index in ("bucket", "record")
     }
     assert conflicts["record"] is None
     assert "buckets that divide" in str(conflicts["bucket"])
-    assert "keys that may be in log files alone" in str(conflicts["bloom"])
 
 
 @pytest.mark.thorough

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import TableError
-from sink.hudi.commits import active_names, read_commits
+from sink.hudi.commits import active_names, completed_commits, read_commits
 from sink.hudi.existing_rows import rows_conflict
+from sink.hudi.file_groups import FileGroups
 from sink.storage.table_files import open_table
 from tests.handmade import SINK, HandmadeTable, span
 from tests.one_sink import load
@@ -73,6 +74,13 @@ def test_a_timeline_that_cannot_be_read_whole_is_refused(
         list(read_commits(files, active_names(files)))
 
 
+def groups_of(table: HandmadeTable) -> FileGroups:
+    groups = FileGroups()
+    for commit in completed_commits(open_table(str(table.path))):
+        groups.add(commit)
+    return groups
+
+
 def conflict(path: Path) -> str | None:
     """Says why `index.type=bloom` would miss rows of the table."""
     config = path.with_name("sink.properties")
@@ -82,7 +90,6 @@ def conflict(path: Path) -> str | None:
         "kafka.topic.names": "orders",
         "target.base.path": str(path),
         "target.table.name": "orders",
-        "target.table.type": "merge_on_read",
         "schema.ddl": "id long",
         "write.operation": "upsert",
         "record.key.fields": "id",
@@ -94,13 +101,15 @@ def conflict(path: Path) -> str | None:
 
 def test_rows_of_log_files_are_in_a_base_file_once_a_compaction_that_began_later_is_complete(tmp_path: Path) -> None:
     logged = LoggedTable(tmp_path / "table")
-    assert "keys that may be in log files alone" in str(conflict(logged.table.path))
+    assert groups_of(logged.table).logged == {("", "group-0")}
     instant = logged.table.tick()
     base = logged.table.write_file(f"group-0_0-0-0_{instant}.parquet", [(0, 1)])
     logged.table.complete(instant, [logged.table.stat("group-0", base, 1)], operation="COMPACT")
-    assert f"files without a bloom filter ({base.name})" in str(conflict(logged.table.path))
+    groups = groups_of(logged.table)
+    assert not groups.logged
+    assert groups.base_files["", "group-0"].path == base.name
     logged.table.complete(logged.table.tick(), [], operation="CLUSTER", replaced=["group-0"])
-    assert conflict(logged.table.path) is None
+    assert not groups_of(logged.table).base_files
 
 
 def test_rows_that_a_sink_appended_are_refused(table: HandmadeTable) -> None:
