@@ -290,7 +290,8 @@ class HudiClient(HudiObjects):
     def reopen_compaction(self, meta: Any, instant: str, state: str, require_alone: Callable[[], None]) -> None:
         """Rolls back what an earlier attempt at a plan in this state has written, also into the metadata table, and
         leaves the plan requested. Deletes the heartbeat of that attempt, for which Hudi would refuse the next one.
-        `require_alone` as for `WrittenPlan.complete`: a rollback takes back what is complete, too.
+        `require_alone`, called last, raises if another process may have gone on: a rollback takes back what is complete,
+        too.
         """
         entry = self.instant(meta, state, COMPACTION, instant)
         require_alone()

@@ -3,9 +3,8 @@
 A table notes neither its index nor its buckets. Where the index looks for rows in other places than the writer before
 has put them, each key would get a second row. Guarantee: for `bucket`, keys of up to `COMPARED_FILES` base files, from
 all over the table, are in the buckets of the settings, and each file group is a bucket; for `bloom`, as many base files
-have a bloom filter. `record` finds rows wherever they are. No sink has appended rows: a
-key may have several of those. Voided where only Spark reaches the table. Reads timeline and keys without Hudi. Raises
-TableError and Unavailable.
+have a bloom filter. `record` finds rows wherever they are. No sink has appended rows: a key may have several of those.
+Voided where only Spark reaches the table. Reads timeline and keys without Hudi. Raises TableError and Unavailable.
 """
 
 from __future__ import annotations
