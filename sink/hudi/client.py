@@ -287,14 +287,13 @@ class HudiClient(HudiObjects):
         read_plan = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
         return dict(read_plan(requested).getExtraMetadata() or {})
 
-    def reopen_compaction(self, meta: Any, instant: str, state: str, require_alone: Callable[[], None]) -> None:
+    def reopen_compaction(self, meta: Any, instant: str, state: str, require_held: Callable[[], None]) -> None:
         """Rolls back what an earlier attempt at a plan in this state has written, also into the metadata table, and
         leaves the plan requested. Deletes the heartbeat of that attempt, for which Hudi would refuse the next one.
-        `require_alone`, called last, raises if another process may have gone on: a rollback takes back what is complete,
-        too.
+        `require_held` raises if another process may have gone on: a rollback takes back what is complete, too.
         """
         entry = self.instant(meta, state, COMPACTION, instant)
-        require_alone()
+        require_held()
         self._roll_back_plan(meta, entry, deletes_plan=False)
         if state == "INFLIGHT":
             meta.getActiveTimeline().revertInstantFromInflightToRequested(entry)
