@@ -18,6 +18,8 @@ from tests.storage.s3_proxy import SILENT, S3Proxy
 from tests.storage.s3_server import Store
 
 SIZE = "96m"
+_MIXED_DELETES = "Delete block mixes ordering types"
+"""hudi-rs 0.5 says so of deletes with and without an ordering value, which Hudi writes into one block."""
 _FORBIDDEN = 403
 """Clients do not try again what is forbidden."""
 
@@ -52,11 +54,13 @@ class Place(ABC):
     @abstractmethod
     def remove(self) -> None: ...
 
-    def read_by_rust(self) -> list[dict[str, Any]]:
-        """Raises AssertionError if hudi-rs cannot read the table."""
+    def read_by_rust(self) -> list[dict[str, Any]] | None:
+        """Returns None if hudi-rs does not read such a table. Raises AssertionError if it cannot read this one."""
         try:
             batches = self._rust().build().read()
         except Exception as error:
+            if _MIXED_DELETES in str(error):
+                return None
             raise AssertionError(f"hudi-rs: {error}") from error
         return [row for batch in batches for row in batch.to_pylist()]
 
