@@ -37,6 +37,7 @@ def plan(hudi: HudiClient) -> str:
     planned = table.createCleanerPlan(hudi.engine_context, hudi.option())
     if not planned.isPresent():
         return ""
+    # Another writer may carry the plan out.
     planned.get().setPartitionsToBeDeleted(hudi.java_list(()))
     instant = str(hudi.client.createNewInstantTime(False))
     meta = table.getMetaClient()

@@ -32,7 +32,7 @@ _COMMIT_METADATA = "org.apache.hudi.common.model.HoodieCommitMetadata"
 _OPTION = "org.apache.hudi.common.util.Option"
 _META_CLIENT = "org.apache.hudi.common.table.HoodieTableMetaClient"
 _STRING, _LIST = "java.lang.String", "java.util.List"
-_TAKES_A_LOCK = False
+_SHOULD_LOCK = False
 """The caller holds the table lock."""
 
 
@@ -59,9 +59,8 @@ def complete_commit(
         call_hidden("preCommit", (_COMMIT_METADATA,), metadata, owner=_CLIENT)
         # Deletes files of failed task attempts: they have a marker and no write stat.
         table.finalizeWrite(hudi.engine_context, instant, stats)
-        _write_to_metadata_table(hudi, client, table, instant, metadata, require_held)
-        require_held()
-        table.getActiveTimeline().saveAsComplete(_TAKES_A_LOCK, inflight, hudi.option(metadata))
+        save = partial(table.getActiveTimeline().saveAsComplete, _SHOULD_LOCK, inflight, hudi.option(metadata))
+        _write_both(hudi, client, table, instant, metadata, save, require_held)
         _add_indexed_columns(hudi, client, table, metadata)
     # Deletes the instant's markers, and stops its heartbeat.
     post_parameters = (_TABLE, _COMMIT_METADATA, _STRING, _OPTION)
@@ -73,54 +72,72 @@ def complete_compaction(
     hudi: HudiObjects, client: Any, instant: str, stats: Any, written: Any, require_held: Callable[[], None]
 ) -> None:
     """Completes a compaction whose files are written: `written` is Hudi's write metadata. As `complete_commit`."""
-    table = hudi.table()
     described = hudi.java.util.CommonClientUtils.stitchCompactionHoodieWriteStats(written, stats)
     metadata = described.getCommitMetadata().get()
-    with _rewritten(hudi, client, table, "compaction", instant, stats) as inflight:
-        _write_to_metadata_table(hudi, client, table, instant, metadata, require_held)
-        require_held()
-        table.getActiveTimeline().transitionCompactionInflightToComplete(_TAKES_A_LOCK, inflight, metadata)
+    _complete_rewrite(hudi, client, "compaction", instant, stats, metadata, require_held)
 
 
 def complete_clustering(
     hudi: HudiObjects, client: Any, instant: str, stats: Any, written: Any, require_held: Callable[[], None]
 ) -> None:
     """Completes a clustering whose files are written, as `complete_compaction`."""
-    table, metadata = hudi.table(), written.getCommitMetadata().get()
+    metadata = written.getCommitMetadata().get()
     for stat in stats:
         metadata.addWriteStat(stat.getPartitionPath(), stat)
     written.setWriteStats(stats)
     # Another holder of the lock may have dropped the plan.
     require_held()
-    plan = hudi.java.common.util.ClusteringUtils.getPendingClusteringPlan(table.getMetaClient(), instant)
+    plan = hudi.java.common.util.ClusteringUtils.getPendingClusteringPlan(hudi.meta_client(), instant)
     replaced = hudi.java.util.CommonClientUtils.getPartitionToReplacedFileIds(plan, written, hudi.config)
     metadata.setPartitionToReplaceFileIds(replaced)
-    with _rewritten(hudi, client, table, "clustering", instant, stats) as inflight:
-        _write_to_metadata_table(hudi, client, table, instant, metadata, require_held)
-        require_held()
-        table.getActiveTimeline().transitionClusterInflightToComplete(_TAKES_A_LOCK, inflight, metadata)
+    _complete_rewrite(hudi, client, "clustering", instant, stats, metadata, require_held)
 
 
-@contextmanager
-def _rewritten(hudi: HudiObjects, client: Any, table: Any, action: str, instant: str, stats: Any) -> Iterator[Any]:
-    """Gives the inflight instant. Tidies up behind its completion."""
-    inflight = hudi.instant(table.getMetaClient(), "INFLIGHT", action, instant)
+def _complete_rewrite(
+    hudi: HudiObjects,
+    client: Any,
+    action: str,
+    instant: str,
+    stats: Any,
+    metadata: Any,
+    require_held: Callable[[], None],
+) -> None:
+    table = hudi.table()
+    timeline, inflight = table.getActiveTimeline(), hudi.instant(table.getMetaClient(), "INFLIGHT", action, instant)
+    transitions = {
+        "compaction": timeline.transitionCompactionInflightToComplete,
+        "clustering": timeline.transitionClusterInflightToComplete,
+    }
     with _state_change(hudi, client, inflight, instant):
         table.finalizeWrite(hudi.engine_context, instant, stats)
-        yield inflight
+        save = partial(transitions[action], _SHOULD_LOCK, inflight, metadata)
+        _write_both(hudi, client, table, instant, metadata, save, require_held)
     markers = hudi.java.table.marker.WriteMarkersFactory.get(hudi.config.getMarkersType(), table, instant)
     markers.quietDeleteMarkerDir(hudi.engine_context, hudi.config.getMarkersDeleteParallelism())
     client.getHeartbeatClient().stop(instant)
 
 
-def _write_to_metadata_table(
-    hudi: HudiObjects, client: Any, table: Any, instant: str, metadata: Any, require_held: Callable[[], None]
+def _write_both(
+    hudi: HudiObjects,
+    client: Any,
+    table: Any,
+    instant: str,
+    metadata: Any,
+    save: Callable[[], object],
+    require_held: Callable[[], None],
 ) -> None:
+    """Writes the metadata table, and completes the instant on the timeline by `save`."""
+    require_held()
+    _write_to_metadata_table(hudi, client, table, instant, metadata)
+    require_held()
+    save()
+
+
+def _write_to_metadata_table(hudi: HudiObjects, client: Any, table: Any, instant: str, metadata: Any) -> None:
     # The settings disable streaming writes: there are none to skip, and no partial stats of theirs.
     skip_streaming_writes, partial_stats = False, hudi.java_list(())
     parameters = ("boolean", _TABLE, _STRING, _LIST, _COMMIT_METADATA)
     arguments = (skip_streaming_writes, table, instant, partial_stats, metadata)
-    require_held()
     hudi.call_hidden(client, "writeToMetadataTable", parameters, *arguments, owner=_SPARK_CLIENT)
 
 

@@ -52,7 +52,7 @@ class MetadataTableServices:
         """
         with closing(self._hudi), self._clients:
             self._hudi.keep_metadata_table()
-            names = timeline_names(self._hudi) if self._hudi.has_metadata_table else None
+            names = self._hudi.metadata_names()
             if names is None or not is_due(names, compaction_interval(self._hudi.options)):
                 return ()
             services: list[ServiceOutcome] = []

@@ -189,9 +189,10 @@ def require_none_moves_rows(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
     """
     meta = hudi.meta_client()
     for entry in sorted(snapshot.instants):
-        if entry.action != hudi.action or entry.done or restores_known_to(hudi, meta, entry.requested) is not None:
+        if entry.action != hudi.action or entry.done:
             continue
-        if not hudi.heartbeats.isHeartbeatExpired(entry.requested):
+        is_of_a_sink = restores_known_to(hudi, meta, entry.requested) is not None
+        if not is_of_a_sink and not hudi.heartbeats.isHeartbeatExpired(entry.requested):
             since = _age(entry.requested, hudi.instant_now())
             raise ServiceBlocked(
                 f"{hudi.base_path}: another writer changes rows of the table since {since:.0f} s ({entry.action}"

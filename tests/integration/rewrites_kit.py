@@ -24,9 +24,14 @@ import structlog
 from kazoo.client import KazooClient
 
 from sink.clients.spark.session import start_session
+from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
+from sink.hudi.options import service_options
 from sink.hudi.table import Table
+from sink.hudi.table_services import HudiTableServices
 from sink.write.rows.row_spec import table_schema
+from tests.integration.table_kit import Driver
+from tests.integration.upsert_kit import Upserts
 from tests.one_sink import load
 
 STEPS = ("planned", "begun", "in the metadata table", "on the timeline")
@@ -133,10 +138,6 @@ def _serve(properties: str, log: str) -> None:
         print(json.dumps([asdict(result) for result in table.services()]), flush=True)
 
 
-if __name__ == "__main__":
-    _serve(*sys.argv[1:])
-
-
 class At:
     """Failpoints of a run of services: does something once at a point."""
 
@@ -148,3 +149,23 @@ class At:
         if point == self._point and not self.reached:
             self.reached = True
             self._action()
+
+
+def service_client(table: Driver | Upserts) -> HudiClient:
+    """Returns the client of another worker of the sink that runs its services."""
+    settings = table.settings
+    avro = table_schema(settings.table, settings.records).avro(settings.table_name)
+    return HudiClient(table.spark, settings.table.store, avro, service_options(settings.table))
+
+
+def other_services(table: Driver | Upserts, client: KazooClient, at: At | None = None) -> HudiTableServices:
+    """Returns the services of another worker of the sink. They do something once, `at` a point."""
+    settings = table.settings.table
+    services = HudiTableServices(service_client(table), settings, TableLocks(client, settings.lock))
+    if at is not None:
+        services._failpoints = at  # type: ignore[assignment]
+    return services
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from sink.hudi.lock import TableLocks
 from sink.hudi.table import TableOutcome
-from sink.hudi.table_services import HudiTableServices
 from tests.integration.conftest import MakeDriver
-from tests.integration.rewrites_kit import At
+from tests.integration.rewrites_kit import At, other_services, service_client
 from tests.integration.table_kit import Driver, allow, by_name, checkpoint
-from tests.integration.test_replaced_groups import begin_deleting, client_of
+from tests.integration.test_replaced_groups import begin_deleting
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -40,17 +38,14 @@ def test_a_partition_that_is_cleaned_away_may_be_filled_meanwhile_and_later(
 ) -> None:
     driver = make_driver(**SOON, hoodie__metadata__enable=metadata)
     complete(driver, 1, *write(driver, 1, "a"))
-    other_client = client_of(driver)
+    other_client = service_client(driver)
     begin_deleting(other_client, "kind=a")()
     other_client.close()
     complete(driver, 2, *write(driver, 2, "b"))
     complete(driver, 3, *write(driver, 3, "b"))
-    services = HudiTableServices(
-        client_of(driver), driver.settings.table, TableLocks(zookeeper_client, driver.settings.table.lock)
-    )
     written: list[tuple[str, list[str]]] = []
-    services._failpoints = At("Cleaning.scheduled", lambda: written.append(write(driver, 4, "a")))  # type: ignore[assignment]
-    cleaning = by_name(services.run())["cleaning"]
+    fill = At("Cleaning.scheduled", lambda: written.append(write(driver, 4, "a")))
+    cleaning = by_name(other_services(driver, zookeeper_client, fill).run())["cleaning"]
     assert cleaning.instant, cleaning
     [transaction] = written
     complete(driver, 4, *transaction)

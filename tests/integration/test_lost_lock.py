@@ -21,9 +21,10 @@ from sink.hudi.timeline import SINK_KEY
 from sink.hudi.written_plan import WrittenPlan, write_plan
 from sink.write.rows.row_spec import table_schema
 from tests.integration.conftest import MakeDriver, Open
+from tests.integration.rewrites_kit import service_client
 from tests.integration.table_kit import CLUSTERING, SINK, Driver, by_name
 from tests.integration.test_overtaken import SINGLE_GROUPS
-from tests.integration.test_rewrites import EAGER, service_client
+from tests.integration.test_rewrites import EAGER
 from tests.integration.upsert_kit import BUCKETS, ON_READ, Upserts, assert_rows, change, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

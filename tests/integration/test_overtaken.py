@@ -16,8 +16,9 @@ from sink.hudi.table import TableOutcome
 from sink.hudi.timeline import SINK_KEY
 from sink.hudi.written_plan import write_plan
 from tests.integration.conftest import MakeDriver, Open
+from tests.integration.rewrites_kit import service_client
 from tests.integration.table_kit import CLUSTERING, SINK, allow, by_name, checkpoint
-from tests.integration.test_rewrites import EAGER, LATE, leave_late_file, service_client
+from tests.integration.test_rewrites import EAGER, LATE, leave_late_file
 from tests.integration.upsert_kit import BUCKETS, INDEXES, NO_METADATA, ON_READ, Upserts, assert_rows, change, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

@@ -11,22 +11,13 @@ from kazoo.client import KazooClient
 
 from sink.hudi.client import HudiClient
 from sink.hudi.instants import REPLACE
-from sink.hudi.lock import TableLocks
-from sink.hudi.options import service_options
 from sink.hudi.table import TableOutcome
-from sink.hudi.table_services import HudiTableServices
 from tests.integration.conftest import MakeDriver, Open
-from tests.integration.rewrites_kit import At
-from tests.integration.table_kit import CLUSTERING, Driver, by_name
+from tests.integration.rewrites_kit import At, other_services, service_client
+from tests.integration.table_kit import CLUSTERING, by_name
 from tests.integration.upsert_kit import INDEXES, ON_READ, assert_rows, change, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-
-
-def client_of(driver: Driver) -> HudiClient:
-    settings = driver.settings
-    avro = driver.schema.avro(settings.table_name)
-    return HudiClient(driver.spark, settings.table.store, avro, service_options(settings.table))
 
 
 def begin_deleting(hudi: HudiClient, partition: str) -> Callable[[], None]:
@@ -45,7 +36,7 @@ def test_nothing_is_rewritten_while_another_writer_deletes_a_table_partition(mak
     driver = make_driver(**CLUSTERING, partition__field__name="kind")
     for number in (1, 2):
         driver.land(number)
-    other_client = client_of(driver)
+    other_client = service_client(driver)
     commit = begin_deleting(other_client, "kind=a")
     clustering = by_name(driver.table.services())["clustering"]
     assert "another writer replaces file groups of the table" in clustering.reason
@@ -65,12 +56,9 @@ def test_a_clustering_is_dropped_if_another_writer_begins_to_replace_file_groups
     driver = make_driver(**CLUSTERING)
     for number in (1, 2):
         driver.land(number)
-    other_client = client_of(driver)
-    services = HudiTableServices(
-        client_of(driver), driver.settings.table, TableLocks(zookeeper_client, driver.settings.table.lock)
-    )
+    other_client = service_client(driver)
     begin = At("Clustering.written", lambda: other_client.client.startCommit(REPLACE))
-    services._failpoints = begin  # type: ignore[assignment]
+    services = other_services(driver, zookeeper_client, begin)
     assert "another writer replaces file groups of the table" in by_name(services.run())["clustering"].reason
     assert begin.reached
     assert not other_client.pending_clusterings(), "the plan stays, and keeps other writers from the file groups"
@@ -84,16 +72,13 @@ def test_a_clustering_whose_plan_somebody_drops_before_it_is_carried_out_says_so
     driver = make_driver(**CLUSTERING)
     for number in (1, 2):
         driver.land(number)
-    other_client = client_of(driver)
+    other_client = service_client(driver)
 
     def drop() -> None:
         for instant in set(other_client.pending_clusterings().values()):
             other_client.roll_back_clustering(instant)
 
-    services = HudiTableServices(
-        client_of(driver), driver.settings.table, TableLocks(zookeeper_client, driver.settings.table.lock)
-    )
-    services._failpoints = At("Clustering.scheduled", drop)  # type: ignore[assignment]
+    services = other_services(driver, zookeeper_client, At("Clustering.scheduled", drop))
     assert "another worker has completed or dropped the plan" in by_name(services.run())["clustering"].reason
     assert driver.count() == driver.count(metadata=False) == 20
     other_client.close()

@@ -11,15 +11,12 @@ from hudi import HudiTableBuilder
 
 from sink.hudi.client import HudiClient
 from sink.hudi.leftovers import note_rollback
-from sink.hudi.lock import TableLocks
-from sink.hudi.options import commit_options, service_options
+from sink.hudi.options import commit_options
 from sink.hudi.table import TableOutcome
-from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.schema.table_schema import parse_ddl
-from sink.write.rows.row_spec import table_schema
 from tests.integration.conftest import MakeDriver, Open
-from tests.integration.rewrites_kit import STEPS, At, ServiceProcess, Step, instants
+from tests.integration.rewrites_kit import STEPS, At, ServiceProcess, Step, instants, other_services, service_client
 from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint
 from tests.integration.upsert_kit import BUCKETS, INDEXES, ON_READ, Upserts, assert_rows, change, send
 from tests.waiting import eventually
@@ -29,12 +26,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 DDL = "id BIGINT, at BIGINT, number INT"
 WIDER_DDL = f"{DDL}, added STRING"
 EAGER = {"hoodie__metadata__enable": "true", "hoodie__compact__inline__max__delta__commits": "1"}
-
-
-def service_client(upserts: Upserts) -> HudiClient:
-    """Returns the client of another worker of the sink that runs its services."""
-    avro = table_schema(upserts.settings.table, upserts.settings.records).avro(upserts.settings.table_name)
-    return HudiClient(upserts.spark, upserts.settings.table.store, avro, service_options(upserts.settings.table))
 
 
 def die_before_the_timeline(hudi: HudiClient) -> str:
@@ -153,7 +144,9 @@ def test_a_compaction_that_is_killed_after_any_of_its_steps_loses_no_commit(
             assert_rows(upserts, land())
 
 
-def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(open_upserts: Open, kafka) -> None:
+def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(
+    open_upserts: Open, kafka, zookeeper_client
+) -> None:
     upserts = open_upserts(**ON_READ, **EAGER, **BUCKETS)
     send(kafka.address, upserts.topic, [*(change(key, at) for at in (1, 2) for key in range(10))])
     send(kafka.address, upserts.topic, [change(key, 3, added="a") for key in range(5)])
@@ -162,10 +155,8 @@ def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(open_upser
     wider = open_upserts(WIDER_DDL, **ON_READ, **EAGER, **BUCKETS)
     instant = wider.begin()
     written = wider.write(instant, (0, 20, 25))
-    services = HudiTableServices(service_client(upserts), upserts.settings.table, upserts.locks)  # type: ignore[attr-defined]
     widen = At("Compaction.written", lambda: wider.complete(instant, written))
-    services._failpoints = widen  # type: ignore[assignment]
-    results = by_name(services.run())
+    results = by_name(other_services(upserts, zookeeper_client, widen).run())
     assert results["compaction"].instant > instant, results
     assert widen.reached
     new = {key: {"at": 3, "number": 3, "added": "a"} for key in range(5)}
@@ -209,14 +200,8 @@ def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(
     for _ in range(2):
         assert appends.begin("id bigint, number int", "cast(id as int) as number")() is TableOutcome.COMPLETED
     wider = "cast(id + 1099511627776 as bigint) as number;if(id < 0, null, 'kept') as added"
-    avro = driver.schema.avro(driver.settings.table_name)
-    client = HudiClient(driver.spark, driver.settings.table.store, avro, service_options(driver.settings.table))
-    services = HudiTableServices(
-        client, driver.settings.table, TableLocks(zookeeper_client, driver.settings.table.lock)
-    )
     widen = At("Clustering.written", appends.begin("id bigint, number bigint, added string", wider))
-    services._failpoints = widen  # type: ignore[assignment]
-    results = by_name(services.run())
+    results = by_name(other_services(driver, zookeeper_client, widen).run())
     assert results["clustering"].instant, results
     assert widen.reached
     for metadata in ("true", "false"):

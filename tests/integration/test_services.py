@@ -23,10 +23,7 @@ from coordination.zookeeper.table_service_lock import WHOLE_RUN, ServiceOutcome,
 from sink.clients.zookeeper.session import connected
 from sink.config import Settings
 from sink.hudi.client import HudiClient
-from sink.hudi.lock import TableLocks
-from sink.hudi.options import service_options
 from sink.hudi.table import TableOutcome
-from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.runtime.sinks import table_service_runner
 from sink.runtime.sinks.table_reports import TableMetricsReporter
@@ -34,6 +31,7 @@ from sink.runtime.sinks.table_service_runner import MetadataServices, TableServi
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
+from tests.integration.rewrites_kit import At, other_services, service_client
 from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint, table_settings
 from tests.integration.tls_kit import tls_zookeeper
 from tests.waiting import eventually
@@ -245,17 +243,6 @@ def count_read_files(driver: Driver) -> int:
     """Returns the number of data files that a reader opens."""
     reader = driver.spark.read.format("hudi").option("hoodie.metadata.enable", "false")
     return len(set(reader.load(driver.settings.base_path).inputFiles()))
-
-
-def service_client(driver: Driver) -> HudiClient:
-    """Returns the client for table services, as another worker has it."""
-    sink_settings = driver.settings
-    return HudiClient(
-        driver.spark,
-        sink_settings.table.store,
-        driver.schema.avro(sink_settings.table_name),
-        service_options(sink_settings.table),
-    )
 
 
 def rows_of(spark: SparkSession, base_path: Path) -> list[tuple[int, str]]:
@@ -515,32 +502,16 @@ def test_a_cleaning_that_must_not_be_carried_out_is_dropped(make_driver: MakeDri
     assert driver.count() == 30
 
 
-class Takeover:
-    """Failpoints of a run of services: another worker takes over when the files of the first plan are written."""
-
-    def __init__(self, point: str, run: Callable[[], object]) -> None:
-        self._point = point
-        self._run = run
-        self.taken = False
-
-    def reach(self, point: str) -> None:
-        if point == self._point and not self.taken:
-            self.taken = True
-            self._run()
-
-
 def test_a_clustering_whose_plan_another_worker_has_dropped_adds_no_file_to_the_metadata_table(
     make_driver: MakeDriver, zookeeper_client: KazooClient
 ) -> None:
     driver = make_driver(**CLUSTERING)
     for number in (1, 2):
         driver.land(number)
-    locks = TableLocks(zookeeper_client, driver.settings.table.lock)
-    late, successor = (HudiTableServices(service_client(driver), driver.settings.table, locks) for _ in range(2))
-    takeover = Takeover("Clustering.written", successor.run)
-    late._failpoints = takeover  # type: ignore[assignment]
+    takeover = At("Clustering.written", other_services(driver, zookeeper_client).run)
+    late = other_services(driver, zookeeper_client, takeover)
     results = by_name(late.run())
-    assert takeover.taken
+    assert takeover.reached
     assert "another worker has completed or dropped the plan" in results["clustering"].reason
     assert driver.count() == driver.count(metadata=False) == 20
     driver.land(3)
@@ -599,12 +570,9 @@ def test_a_compaction_that_was_left_behind_is_carried_out_again_and_its_first_at
     for number in range(3):
         spark.sql(f"UPDATE merged SET kind = 'b{number}' WHERE id = {number}")
     rows = rows_of(spark, base_path)
-    locks = TableLocks(zookeeper_client, sink_settings.table.lock)
-    first, second = (HudiTableServices(service_client(driver), sink_settings.table, locks) for _ in range(2))
-    takeover = Takeover("Compaction.written", second.run)
-    first._failpoints = takeover  # type: ignore[assignment]
-    results = by_name(first.run())
-    assert takeover.taken
+    takeover = At("Compaction.written", other_services(driver, zookeeper_client).run)
+    results = by_name(other_services(driver, zookeeper_client, takeover).run())
+    assert takeover.reached
     assert "another worker has completed or dropped the plan" in results["compaction"].reason
     [completed] = (base_path / ".hoodie" / "timeline").glob("*.commit")
     assert len(list(base_path.glob(f"*_{completed.name[:17]}.parquet"))) == 1

@@ -8,8 +8,8 @@ import pytest
 
 from coordination.state.model import InstantState
 from tests.integration.conftest import MakeDriver
+from tests.integration.rewrites_kit import service_client
 from tests.integration.table_kit import CLUSTERING, Driver, by_name
-from tests.integration.test_services import service_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

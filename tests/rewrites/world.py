@@ -635,8 +635,8 @@ class World:
         """Compares whole rows, read in three ways, and the checkpoints with the model."""
         host = self._ready(host or self._host)
         expected = self._model.rows
-        for metadata in (True, False):
-            if self.profile.metadata if metadata else not self._hides_changes:
+        for metadata, reads_all in ((True, self.profile.metadata), (False, not self._hides_changes)):
+            if reads_all:
                 found = host.ask("rows", sink=self._path(), metadata=metadata)
                 self._compare(f"Spark {'with' if metadata else 'without'} the metadata table", expected, found)
         by_rust = self._place.read_by_rust()

@@ -32,8 +32,8 @@ class RowSettings(SettingGroup):
     )
     index_type: Annotated[Literal["bloom", "record", "bucket"], Choice] = setting(
         "index.type",
-        "How an upsert finds a key's row: `bloom` filters in the data files, `record`, Hudi's global record index, or"
-        " `bucket`, a hash of the key, which needs `hoodie.bucket.index.num.buckets`.",
+        "How an upsert finds a key's row: `bloom` filters in the data files (copy on write alone), `record`, Hudi's"
+        " global record index, or `bucket`, a hash of the key, which needs `hoodie.bucket.index.num.buckets`.",
         default="bloom",
         same_on_all_workers=True,
     )
