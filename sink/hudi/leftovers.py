@@ -58,6 +58,12 @@ def _markers(hudi: HudiClient, instant: str) -> list[str]:
     return [name for name in hudi.files_below(directory) if _MARKER in name]
 
 
+def rolled_back(hudi: HudiClient, timeline: HudiTimeline) -> frozenset[str]:
+    """Returns the instants that this sink rolled back in the last seven days, but those that are on the timeline again."""
+    noted, _ = _notes(hudi)
+    return frozenset(timeline.gone(timeline.snapshot(), noted))
+
+
 def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
     """Deletes the files of rolled-back instants that the rollback names, and those that have a marker. Deletes what no
     longer serves: their markers and notes after seven days, and quarantined bad records of transactions that have

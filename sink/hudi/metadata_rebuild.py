@@ -10,6 +10,11 @@ After a compaction whose process stood still while it wrote the metadata table, 
 the plan out again: the metadata table has the instant twice, and the files of both, of which one's are gone. Guarantee:
 no transaction begins while the metadata table's active timeline has such an instant.
 
+After a process that stood still while it wrote the metadata table, woke when another one had rolled its instant back or
+carried it out again, and failed or died before it completed the instant: its log files name data files that are gone.
+Guarantee: table services delete such log files, or make the metadata table anew if a reader or a compaction may have
+read them.
+
 Voided by another Hudi writer that upserts in between, and by a process that is stopped while it deletes and wakes when
 another holds the lock. Raises what py4j raises, and Unavailable.
 """
@@ -25,7 +30,7 @@ import structlog
 from sink.hudi.client import HudiClient
 from sink.hudi.index_names import RECORD_INDEX, RECORD_INDEX_ENABLED
 from sink.hudi.instants import ActiveTimeline
-from sink.hudi.metadata_timeline import METADATA_TABLE, completed_twice
+from sink.hudi.metadata_timeline import METADATA_TABLE, completed_commits, completed_twice, log_files, written_twice
 from sink.hudi.moments import restores_known_to
 
 LOG = structlog.get_logger("sink.hudi")
@@ -66,6 +71,35 @@ class MetadataRebuild:
             meta = self._hudi.meta_client()
             LOG.warning("metadata_table.made_anew", instants=sorted(twice))
             self._make_anew(meta, set(self._hudi.json(meta.getTableConfig().getMetadataPartitions())), require_held)
+
+    def require_no_late_files(
+        self, rolled_back: Collection[str], repeated: Collection[str], require_held: Callable[[], None]
+    ) -> None:
+        """Sees to a metadata table without log files that late processes wrote. `rolled_back`: instants that were
+        rolled back; `repeated`: complete ones that had several attempts. The caller holds the table lock, for which
+        `require_held` asks.
+        """
+        names = self._hudi.metadata_names() or ()
+        commits = completed_commits(names)
+        if not commits:
+            return
+        meta = self._hudi.meta_client()
+        partitions = set(self._hudi.json(meta.getTableConfig().getMetadataPartitions()))
+        directories = [f"{METADATA_TABLE}/{partition}" for partition in sorted(partitions)]
+        files = [f"{directory}/{name}" for directory in directories for name in self._hudi.names(directory)]
+        late = log_files(files, rolled_back)
+        # Readers take the instants before the timeline for complete.
+        seen = {instant for instant in late if instant in commits or instant < min(commits)}
+        seen |= {instant for instant, paths in log_files(files, repeated).items() if written_twice(paths)}
+        if seen:
+            LOG.warning("metadata_table.made_anew", instants=sorted(seen))
+            self._make_anew(meta, partitions, require_held)
+            return
+        require_held()
+        for instant, paths in sorted(late.items()):
+            for path in paths:
+                self._hudi.storage().deleteFile(self._hudi.path(path))
+            LOG.warning("late_files.deleted", instant=instant, files=paths, in_use=[])
 
     def _make_anew(self, meta: Any, indexes: set[str], require_held: Callable[[], None]) -> None:
         options = dict(self._hudi.options)

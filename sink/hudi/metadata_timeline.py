@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -25,6 +25,7 @@ _COMPACT = "hoodie.metadata.compact.max.delta.commits"
 _COMPACT_DEFAULT = "10"
 _PENDING = re.compile(r"(\d+)(?:\.\w+)?\.(?:requested|inflight)")
 _COMPLETED = re.compile(r"(\d+)_(\d+)\.(\w+)")
+_LOG_FILE = re.compile(r"(?P<written>.*/\..+_(?P<instant>\d+)\.log\.\d+)_[\d-]+")
 
 
 def compaction_interval(options: Mapping[str, str]) -> int:
@@ -68,6 +69,27 @@ def completed_twice(names: Collection[str]) -> set[str]:
     """Returns instants with more than one completion: two processes wrote them."""
     times = Counter(match[1] for name in names if (match := _COMPLETED.fullmatch(name)))
     return {instant for instant, count in times.items() if count > 1}
+
+
+def completed_commits(names: Collection[str]) -> set[str]:
+    """Returns the instants of complete commits, compactions included."""
+    matches = (match for name in names if (match := _COMPLETED.fullmatch(name)))
+    return {match[1] for match in matches if match[3] in ("deltacommit", "commit")}
+
+
+def log_files(paths: Iterable[str], instants: Collection[str]) -> dict[str, list[str]]:
+    """Returns those of these files that are log files of the instants, by instant."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        if (match := _LOG_FILE.fullmatch(path)) and match["instant"] in instants:
+            found.setdefault(match["instant"], []).append(path)
+    return found
+
+
+def written_twice(log_files: Iterable[str]) -> bool:
+    """Whether two of the log files have the same number in their file group and instant: two processes wrote them."""
+    written = [match["written"] for path in log_files if (match := _LOG_FILE.fullmatch(path))]
+    return len(written) > len(set(written))
 
 
 def newest_commit(names: Collection[str]) -> str:

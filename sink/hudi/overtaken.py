@@ -39,6 +39,12 @@ def note_attempt(hudi: HudiClient, instant: str) -> None:
         hudi.storage().deleteFile(hudi.path(f"{NOTES}/{name}"))
 
 
+def repeated_attempts(hudi: HudiClient, snapshot: ActiveTimeline) -> set[str]:
+    """Returns the instants of compactions that have had several attempts, and are not pending."""
+    instants = {name.partition("_")[0] for name in hudi.names(NOTES)}
+    return {instant for instant in instants if not snapshot.is_pending(instant, COMPACTION)}
+
+
 def delete_late_files(hudi: HudiClient, timeline: HudiTimeline, moments: Moments) -> None:
     """Deletes late files of each compaction that has had several attempts, the newest in the last seven days."""
     attempts: dict[str, list[str]] = {}

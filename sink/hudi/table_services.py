@@ -34,8 +34,9 @@ from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import TIMELINE, ActiveTimeline, Instant
-from sink.hudi.leftovers import marked_files, note_rollback, sweep, sweep_unmarked
+from sink.hudi.leftovers import marked_files, note_rollback, rolled_back, sweep, sweep_unmarked
 from sink.hudi.lock import Locks
+from sink.hudi.metadata_rebuild import MetadataRebuild
 from sink.hudi.moments import (
     abandoned,
     require_ended,
@@ -44,8 +45,8 @@ from sink.hudi.moments import (
     require_none_replaces,
     restores_that_stay,
 )
-from sink.hudi.options import service_options
-from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
+from sink.hudi.options import commit_options, service_options
+from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt, repeated_attempts
 from sink.hudi.schema_texts import trim
 from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
@@ -280,6 +281,7 @@ class HudiTableServices:
         first: without the metadata table, a plan might name such a file instead of the committed one, which would then
         stay.
         """
+        self._drop_late_entries()
         delete_late_files(self._hudi, self._timeline, self._moment)
         instants = [instant for instant in cleaning.pending(self._hudi) if self._delete_files(instant)]
         if not instants:
@@ -287,6 +289,16 @@ class HudiTableServices:
                 planned = cleaning.plan(self._hudi)
             instants = [planned] if planned and self._delete_files(planned) else []
         return instants[-1] if instants else ""
+
+    def _drop_late_entries(self) -> None:
+        """Drops what late processes wrote into the metadata table: readers would look for files that are gone."""
+        gone = rolled_back(self._hudi, self._timeline)
+        repeated = repeated_attempts(self._hudi, self._timeline.snapshot())
+        if gone or repeated:
+            with closing(self._hudi.with_options(commit_options(self._table))) as hudi:
+                hudi.keep_metadata_table()
+                with self._moment("drop late entries") as moment:
+                    MetadataRebuild(hudi).require_no_late_files(gone, repeated, moment.require_held)
 
     def _delete_files(self, instant: str) -> bool:
         """Carries out the plan of a cleaning. Returns False if the plan is gone or obsolete, which may show only after

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import psutil
 from kazoo.client import KazooClient
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from coordination.errors import Conflict, SinkError
 from coordination.state.model import (
@@ -295,9 +295,14 @@ class _Commands:
         return [asdict(service) for service in self._sinks[sink].table.metadata_services()]
 
     def rows(self, sink: str, metadata: bool) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._read(sink, metadata).toJSON().collect()]
+
+    def write_rows(self, sink: str, metadata: bool, folder: str) -> None:
+        self._read(sink, metadata).write.parquet(Path(folder).as_uri())
+
+    def _read(self, sink: str, metadata: bool) -> DataFrame:
         reader = self._spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
-        frame = reader.load(self._sinks[sink].settings.base_path)
-        return [json.loads(line) for line in frame.toJSON().collect()]
+        return reader.load(self._sinks[sink].settings.base_path)
 
     def upsert_as_another(self, sink: str, rows: list[Mapping[str, Any]], operation: str, schema: str) -> None:
         """Writes rows with Spark's data source for Hudi, as any other job does that takes the table's lock."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 TIMELINE = ".hoodie/timeline"
 METADATA = ".hoodie/metadata/.hoodie/timeline"
+METADATA_BEGUN = "metadata begun"
 _INSTANT = r"\d{17}"
 
 
@@ -22,6 +23,8 @@ class _Sign:
     gone: bool = False
     deep: bool = False
     """Also in the directories below."""
+    filled: bool = False
+    """It is not empty."""
 
 
 def _signs(action: str, completed: str) -> dict[str, _Sign]:
@@ -29,7 +32,7 @@ def _signs(action: str, completed: str) -> dict[str, _Sign]:
     return {
         "planned": _Sign(TIMELINE, rf"{_INSTANT}\.{action}\.requested"),
         "begun": _Sign(TIMELINE, rf"{_INSTANT}\.({action}\.inflight|inflight)"),
-        "metadata begun": _Sign(METADATA, rf"{_INSTANT}\.deltacommit\.inflight"),
+        METADATA_BEGUN: _Sign(METADATA, rf"{_INSTANT}\.deltacommit\.inflight"),
         "in the metadata table": _Sign(METADATA, rf"{_INSTANT}_\d+\.deltacommit"),
         "on the timeline": _Sign(TIMELINE, rf"{_INSTANT}_\d+\.{completed}"),
     }
@@ -62,7 +65,7 @@ SIGNS: Mapping[str, Mapping[str, _Sign]] = {
     },
     "write": _FILES,
     "complete": {
-        "metadata begun": _Sign(METADATA, rf"{_INSTANT}\.deltacommit\.inflight"),
+        METADATA_BEGUN: _Sign(METADATA, rf"{_INSTANT}\.deltacommit\.inflight"),
         "in the metadata table": _Sign(METADATA, rf"{_INSTANT}_\d+\.deltacommit"),
         "on the timeline": _Sign(TIMELINE, rf"{_INSTANT}_\d+\.({_WRITES})"),
     },
@@ -72,6 +75,7 @@ SIGNS: Mapping[str, Mapping[str, _Sign]] = {
         "files": _Sign(".hoodie/metadata/files", r".*\.hfile"),
         "on the timeline": _Sign(METADATA, rf"{_INSTANT}_\d+\.(commit|clean)"),
     },
+    "metadata commit": {"files": _Sign(".hoodie/metadata/files", r"\..*\.log\..*", filled=True)},
 }
 """By what a process does, its moments. The signs of a metadata table come only where there is one."""
 
@@ -106,7 +110,7 @@ class Watch:
                 continue
             with entries:
                 for entry in entries:
-                    if self._pattern.fullmatch(entry.name):
+                    if self._pattern.fullmatch(entry.name) and (entry.stat().st_size or not self._sign.filled):
                         yield entry.path
                     elif self._sign.deep and entry.name != ".hoodie" and entry.is_dir():
                         directories.append(entry.path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace as with_
 from typing import Any
 
+from tests.rewrites.moments import METADATA_BEGUN
 from tests.rewrites.profiles import Profile
 from tests.rewrites.steps import DIES_LATE, KILL, PAUSE, WAIT, Fault, Step
 
@@ -53,7 +54,17 @@ NAMED: Mapping[str, Named] = {
     "an attempt stopped in the metadata table": Named(
         "a compaction that was carried out again is completed a second time in the metadata table",
         with_(_ON_READ, index="bucket"),
-        _begin(Step("services", Fault(PAUSE, "compaction", "metadata begun"), "services"), "land", "services"),
+        _begin(Step("services", Fault(PAUSE, "compaction", METADATA_BEGUN), "services"), "land", "services"),
+    ),
+    "an attempt that dies in the metadata table": Named(
+        "the metadata table names files of a compaction that another worker has completed with other files",
+        with_(_ON_READ, index="bucket"),
+        _begin(Step("services", Fault(DIES_LATE, "compaction", METADATA_BEGUN), "services"), "land", "services"),
+    ),
+    "a dropped clustering that writes into the metadata table late": Named(
+        "readers take what it wrote for complete when the metadata table's timeline has forgotten the instant",
+        with_(_ON_WRITE, partitioned=False, keep=1),
+        _begin(Step("services", Fault(PAUSE, "clustering", METADATA_BEGUN), "land"), *["land", "services"] * 5),
     ),
     "apache/hudi issue 4863": Named(
         "a transaction is rolled back while a compaction runs that was planned since its files were written",

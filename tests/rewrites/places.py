@@ -44,8 +44,8 @@ class Place(ABC):
     def allow(self) -> None: ...
 
     @abstractmethod
-    def timeline(self, directory: str = TIMELINE) -> Iterator[str]:
-        """Yields the names on the active timeline, the metadata table's if its directory is given."""
+    def names(self, directory: str = TIMELINE) -> Iterator[str]:
+        """Yields the names in a directory: those on the active timeline if none is given."""
 
     @abstractmethod
     def keep(self, directory: Path) -> None:
@@ -68,7 +68,7 @@ class Place(ABC):
     def _rust(self) -> HudiTableBuilder: ...
 
     def is_pending(self, action: str) -> bool:
-        names = list(self.timeline())
+        names = list(self.names())
         begun = {name.split(".")[0] for name in names if name.endswith(f".{action}.requested")}
         return bool(begun - {name.split("_")[0] for name in names if name.endswith(f".{action}") and "_" in name})
 
@@ -113,7 +113,7 @@ class OnDisk(Place):
             self._refusal.end()
             self._refusal = None
 
-    def timeline(self, directory: str = TIMELINE) -> Iterator[str]:
+    def names(self, directory: str = TIMELINE) -> Iterator[str]:
         return (file.name for file in (self._path / directory).glob("*"))
 
     def keep(self, directory: Path) -> None:
@@ -154,7 +154,7 @@ class InStore(Place):
         self._proxy.trap("")
         self._proxy.fault(0)
 
-    def timeline(self, directory: str = TIMELINE) -> Iterator[str]:
+    def names(self, directory: str = TIMELINE) -> Iterator[str]:
         return (key.rpartition("/")[2] for key in self._store.keys(self._bucket, f"table/{directory}/"))
 
     def keep(self, directory: Path) -> None:

@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from sink.audit.audit import audit
 from sink.audit.log import TopicAccess
-from sink.hudi.metadata_timeline import METADATA_TIMELINE, completed_twice
+from sink.hudi.metadata_timeline import METADATA_TABLE, METADATA_TIMELINE, completed_twice, written_twice
 from tests.one_sink import load
 from tests.rewrites.host import Died, Host, failed, ranges_of, wait_until
 from tests.rewrites.lab import Lab, Record
 from tests.rewrites.model import Change, Model, SinkState, difference, readable
+from tests.rewrites.moments import METADATA_BEGUN
 from tests.rewrites.profiles import Profile
 from tests.rewrites.records import Records
 from tests.rewrites.steps import DIES_LATE, EXPIRE, KILL, PAUSE, REFUSE, WAIT, Fault, Step, sequence
@@ -31,6 +33,7 @@ MOMENT_SECONDS = 120.0
 REFUSALS = ("HoodieWriteConflict", "HoodieDeletePartition", "HoodieClusteringUpdateException")
 NOT_IN_METADATA = "Unable to find completion time for instant"
 """Why Hudi cannot finish some restores before its metadata table is deleted."""
+LOCKED = "not free within"
 LANDED = ("COMPLETED", "ALREADY_COMPLETE")
 FORMED_AGAIN = ("ROLLED_BACK", "CONFLICT")
 """After any other outcome a coordinator tries to complete the same instant again."""
@@ -253,20 +256,25 @@ class World:
                 self._outcomes(self._ready(self._host).attempt("services", sink=self._path()))
                 self._check()
             if fault is not None and fault.kind == DIES_LATE:
-                self._kill_late(host)
+                self._kill_late(host, fault)
             else:
                 self._wake(host)
 
-    def _kill_late(self, host: Host) -> None:
-        """Lets a stopped process write the files of its compaction, late, and kills it before it looks at the plan."""
+    def _kill_late(self, host: Host, fault: Fault) -> None:
+        """Lets a stopped process write files, late, and kills it before it looks at the plan: those of its compaction,
+        or those of the metadata table.
+        """
         point = "Compaction.written"
+        has_written = partial(host.reached, point)
+        if fault.moment == METADATA_BEGUN:
+            has_written = self._place.watch("metadata commit", "files", KILL)
         host.arm(point, "wait")
         host.resume()
-        wait_until(lambda: host.reached(point) or host.has_answered, MOMENT_SECONDS)
-        if not host.reached(point):
+        if not _comes(has_written, host):
             raise Broken(f"the late compaction does not write its files: {host.answer()}")
         self._lab.replace(host)
         self._count("killed late")
+        self._settle_metadata_table()
         self._check()
 
     def _overtake(self, point: str, meanwhile: str) -> None:
@@ -302,11 +310,17 @@ class World:
         answer = host.answer()
         self._count("woken")
         self._note(f"  woken: {failed(answer) or answer}"[:400])
-        if completed_twice(list(self._place.timeline(METADATA_TIMELINE))):
-            # Readers of the metadata table may fail until the next transaction has it made anew.
-            self._count("metadata tables made anew")
-            self._land(self._host, FIRST)
+        self._settle_metadata_table()
         self._check()
+
+    def _settle_metadata_table(self) -> None:
+        """Has the metadata table made anew if a late process has written into it: readers may fail until then."""
+        if completed_twice(list(self._place.names(METADATA_TIMELINE))):
+            self._count("metadata tables made anew by a transaction")
+            self._land(self._host, FIRST)
+        if written_twice([f"files/{name}" for name in self._place.names(f"{METADATA_TABLE}/files")]):
+            self._count("metadata tables made anew by the services")
+            self._outcomes(self._ready(self._host).attempt("services", sink=self._path()))
 
     def _restore(self, fault: Fault | None) -> None:
         host = self._ready(self._host)
@@ -315,7 +329,7 @@ class World:
             return self._restored()
         self._note(f"  restore: {failed(answer) or 'has died'}")
         if self._place.is_pending("restore"):
-            begun = self._ready(self._host).attempt("begin", sink=self._path(), number=self._state(FIRST).number + 1)
+            begun = self._try_to_begin()
             if "is pending" not in failed(begun):
                 raise Broken(f"begun while a restore is pending: {begun}")
             self._count("waited for a restore")
@@ -328,6 +342,15 @@ class World:
         if failed(answer):
             raise Broken(f"a restore that failed is not finished by another: {failed(answer)}")
         return self._restored()
+
+    def _try_to_begin(self) -> Any:
+        """Returns how a worker answers when it begins a transaction, once the lock of one that has died is free."""
+        for _ in range(ATTEMPTS):
+            number = self._state(FIRST).number + 1
+            answer = self._ready(self._host).attempt("begin", sink=self._path(), number=number)
+            if LOCKED not in failed(answer):
+                break
+        return answer
 
     def _restored(self) -> None:
         self._count("restored")
@@ -591,16 +614,8 @@ class World:
             return host.attempt(command, **arguments)
         session = host.ask("session")
         watch = self._place.watch(fault.action, fault.moment, fault.kind)
-        came = False
-
-        def has_come() -> bool:
-            nonlocal came
-            came = watch()
-            return came or host.has_answered
-
         host.begin(command, **arguments)
-        wait_until(has_come, MOMENT_SECONDS)
-        if not came:
+        if not _comes(watch, host):
             self._count("moments that did not come")
             self._note(f"  not {fault}")
             self._place.allow()
@@ -672,6 +687,7 @@ class World:
                 storage=settings.storage,
                 global_keys=settings.key_is_global,
                 content=True,
+                spark=_HostRows(self._ready(self._host), self._path(name)),
             )
             if not report.held:
                 raise Broken(f"sink audit --content of {name}: {report.to_json()}")
@@ -728,3 +744,27 @@ class World:
             records.setdefault(partition, []).append(self._records.record(change))
         for partition, some in records.items():
             self._lab.send(setup.topic[0], partition, some)
+
+
+def _comes(sign: Callable[[], bool], host: Host) -> bool:
+    """Waits until a sign comes, or the host has answered. Returns whether the sign came."""
+    came = False
+
+    def has_ended() -> bool:
+        nonlocal came
+        came = sign()
+        return came or host.has_answered
+
+    wait_until(has_ended, MOMENT_SECONDS)
+    return came
+
+
+@dataclass(frozen=True)
+class _HostRows:
+    """The rows of a sink's table as a host's Spark returns them, for the auditor where hudi-rs refuses a file group."""
+
+    host: Host
+    sink: str
+
+    def write(self, folder: Path, metadata: bool, /) -> None:
+        self.host.ask("write_rows", sink=self.sink, metadata=metadata, folder=str(folder))
