@@ -59,7 +59,7 @@ def _markers(hudi: HudiClient, instant: str) -> list[str]:
 
 
 def rolled_back(hudi: HudiClient, timeline: HudiTimeline) -> frozenset[str]:
-    """Returns the instants that this sink rolled back in the last seven days, but those that are on the timeline again."""
+    """Returns the instants that this sink rolled back in the last seven days, without those that were begun again."""
     noted, _ = _notes(hudi)
     return frozenset(timeline.gone(timeline.snapshot(), noted))
 
