@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from threading import Lock
+from time import monotonic
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -67,9 +69,11 @@ Reports = dict[int, TaskReport]
 _KEY = "_sink_key"
 _PARTITION = "_sink_partition"
 _RANK = "_sink_rank"
-MOST_RELEASED = 1_000
-_released: deque[int] = deque()
-"""Accumulators of PySpark that a late task may still update, by id."""
+LATE_SECONDS = 120.0
+"""How long after its transaction a task may still report."""
+_released: deque[tuple[float, int]] = deque()
+"""Accumulators of PySpark that a late task may still update: when each was let go, and its id. Under `_releasing`."""
+_releasing = Lock()
 _BUFFER_BYTES = 64 << 20
 _SORT_BUFFER_BYTES = 128 << 20
 
@@ -216,12 +220,15 @@ class MergedReports(AccumulatorParam[Reports]):
 
 def release(accumulator: Accumulator[Reports]) -> None:
     """Lets go what an accumulator holds: PySpark keeps each, with its value, until the process ends. An update of one
-    that it does not know ends the thread that takes all updates; so the last ones stay, empty, for tasks that are late.
+    that it does not know ends the thread that takes all updates; so each stays for a while, empty, for tasks that are
+    late.
     """
     accumulator.value = {}
-    _released.append(accumulator.aid)
-    while len(_released) > MOST_RELEASED:
-        accumulators._accumulatorRegistry.pop(_released.popleft(), None)
+    with _releasing:
+        now = monotonic()
+        _released.append((now, accumulator.aid))
+        while now - _released[0][0] > LATE_SECONDS:
+            accumulators._accumulatorRegistry.pop(_released.popleft()[1], None)
 
 
 def decode(
