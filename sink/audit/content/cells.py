@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ASIDE_SCHEMA, BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column, has_map
-from sink.audit.content.fold import fold, number_commits
+from sink.audit.content.fold import fold, name_first_commits, number_commits
 from sink.audit.content.owners import NO_COMMIT, OTHER_WRITERS, Coordinates, part
 from sink.audit.content.records import UNKNOWN_SCHEMA
 from sink.audit.content.repairs import as_before
@@ -165,12 +165,12 @@ class Comparison:
         return int(value)
 
     def _views(self) -> None:
-        """`landed` are the rows of the table, `changes` what the log's good records say but those `aside`, `wanted`
-        those that the table has to have, `known` all of them, `bad` the other records, and `paired` the coordinates of
-        both sides."""
+        """`stored` are the rows of the table, `landed` the same by the commits of their records, `changes` what the
+        log's good records say but those `aside`, `wanted` those that the table has to have, `known` all of them, `bad`
+        the other records, and `paired` the coordinates of both sides."""
         landed_schema = pa.schema([*self.target.schema, ("_sink_file", pa.int32())])
         for view, folder, kind, schema in (
-            ("landed", self.table.folder, "rows", landed_schema),
+            ("stored", self.table.folder, "rows", landed_schema),
             ("aside", self.expected, "aside", ASIDE_SCHEMA),
             ("good", self.expected, "rows", self.target.schema),
             ("refused", self.expected, "bad", BAD_SCHEMA),
@@ -183,6 +183,8 @@ class Comparison:
         if self.target.ordering is not None:
             number_commits(self.connection, self.coordinates.positions)
             counted = f"WHERE NOT {DELETES}"
+        moves_rows = self.target.places.partitions and self.has_meta
+        name_first_commits(self.connection, self.target.ordering if moves_rows else None)
         if self.target.ordering is not None and self.is_suffix:
             fold(self.connection, self.target.ordering)
             counted = f"SEMI JOIN winners USING ({COORDINATES})"

@@ -31,6 +31,31 @@ def number_commits(connection: duckdb.DuckDBPyConnection, positions: Mapping[int
     connection.unregister("numbered")
 
 
+def name_first_commits(connection: duckdb.DuckDBPyConnection, ordering: Ordering | None) -> None:
+    """Makes the view `landed` of the view `stored`. `ordering` is None where rows stay in their table partition.
+
+    Where a key's change comes late, by its ordering values, and in another table partition, Hudi writes the row again
+    in the name of that change's commit. Such a row counts as one of the commit that landed its record.
+    """
+    if ordering is None or not (ordering.is_global and ordering.fields):
+        connection.execute("CREATE VIEW landed AS FROM stored")
+        return
+    late, own = (", ".join(f'{side}."{name}"' for name in ordering.fields) for side in ("late", "held"))
+    same = " AND ".join(f"first.{name} = held.{name}" for name in _COORDINATES[:2])
+    connection.execute(
+        f"""
+        CREATE TEMP TABLE again AS
+        SELECT {", ".join(f"held.{name}" for name in _COORDINATES)}, max(first._sink_commit) AS first FROM stored held
+        JOIN changes first ON {same} AND first._sink_commit <> held._sink_commit
+        SEMI JOIN changes late ON late._sink_key = held._sink_key AND late._sink_commit = held._sink_commit
+            AND row({late}) < row({own})
+        GROUP BY ALL;
+        CREATE VIEW landed AS SELECT stored.* REPLACE (coalesce(first, _sink_commit) AS _sink_commit)
+        FROM stored LEFT JOIN again USING ({", ".join(_COORDINATES)})
+        """
+    )
+
+
 def fold(connection: duckdb.DuckDBPyConnection, ordering: Ordering) -> None:
     """Makes the table `winners` of coordinates, from the view `changes` and the table `positions`."""
     place = "''" if ordering.is_global else PATH
