@@ -34,6 +34,7 @@ REFUSALS = ("HoodieWriteConflict", "HoodieDeletePartition", "HoodieClusteringUpd
 NOT_IN_METADATA = "Unable to find completion time for instant"
 """Why Hudi cannot finish some restores before its metadata table is deleted."""
 LOCKED = "not free within"
+UNSAVABLE = "beyond the lookup window"
 LANDED = ("COMPLETED", "ALREADY_COMPLETE")
 FORMED_AGAIN = ("ROLLED_BACK", "CONFLICT")
 """After any other outcome a coordinator tries to complete the same instant again."""
@@ -181,8 +182,7 @@ class World:
             case "services" | "metadata services":
                 self._serve(step)
             case "savepoint":
-                self._savepoint = self._ready(self._host).ask("savepoint", sink=self._path())
-                self._model.save()
+                self._save()
             case "restore":
                 self._restore(step.fault)
             case "rolled back by another":
@@ -321,6 +321,16 @@ class World:
         if written_twice([f"files/{name}" for name in self._place.names(f"{METADATA_TABLE}/files")]):
             self._count("metadata tables made anew by the services")
             self._outcomes(self._ready(self._host).attempt("services", sink=self._path()))
+
+    def _save(self) -> None:
+        answer = self._ready(self._host).attempt("savepoint", sink=self._path())
+        if UNSAVABLE in failed(answer):
+            # The newest completion is of a clustering that was planned before the oldest commit that a cleaning kept.
+            self._land(self._host, FIRST)
+            answer = self._ready(self._host).ask("savepoint", sink=self._path())
+        assert not failed(answer), answer
+        self._savepoint = answer
+        self._model.save()
 
     def _restore(self, fault: Fault | None) -> None:
         host = self._ready(self._host)
