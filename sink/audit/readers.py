@@ -35,6 +35,7 @@ _KEY, _SEQUENCE = "_hoodie_record_key", "_hoodie_commit_seqno"
 _GROUP = "_sink_group"
 _PLACE = (_KEY, PARTITION, *PROVENANCE)
 _SHOWN = 3
+_ARCHIVED = "a commit of their log files is archived, where it does not look"
 
 
 @dataclass
@@ -95,7 +96,9 @@ class ReaderComparison:
         shown: list[str] = []
         for number, piece in enumerate(state.slices):
             group = f"{piece.partition_path}/{piece.file_id}"
-            if reason := state.refusal or _misread(piece):
+            logs = self.slices.files.logs.get((piece.partition_path, piece.file_id), ())
+            archived = {log.file.path for log in logs} - set(piece.log_files_relative_paths())
+            if reason := state.refusal or misread_by_hudi_rs(piece) or (_ARCHIVED if archived else ""):
                 self._left_out[reason] += 1
                 continue
             try:
@@ -185,8 +188,8 @@ def _difference(files: int, others: int) -> str:
     return "a row of the files is not returned" if files else "a row is returned that the files do not have"
 
 
-def _misread(piece: HudiFileSlice) -> str:
-    """Returns why hudi-rs 0.5 returns other rows than those of a slice, where it is known to."""
+def misread_by_hudi_rs(piece: HudiFileSlice) -> str:
+    """Returns why hudi-rs 0.5 returns other rows than those of a slice, where it is known to; else an empty text."""
     base = piece.base_file_name or ""
     logs = [name.rpartition("/")[2].split("_")[1][:17] for name in piece.log_files_relative_paths()]
     if base and any(instant < base.rpartition("_")[2][:17] for instant in logs):

@@ -61,14 +61,16 @@ class Slices:
         options = HudiReadOptions(projection=names).with_batch_size(BATCH_ROWS)
 
         def stream(group: Group, base: str, logs: list[str]) -> NamedStream:
-            # By path: if a slice's first log file began before its base file, hudi-rs by itself reads only that log.
+            # By path: if a slice's first log file began before its base file, hudi-rs by itself reads only that log. It
+            # leaves out log files whose commit is archived.
             read = partial(reader.read_file_slice_from_paths_stream, base, logs, options)
             return group[0], base or logs[0], partial(self._merged, group, names, read) if logs else read
 
         for found in sorted(self.state.slices, key=lambda found: (found.creation_instant_time, found.file_id)):
             group = found.partition_path, found.file_id
             if (base := found.base_file_relative_path()) and (groups is None or group in groups):
-                yield stream(group, base, found.log_files_relative_paths())
+                logs = self.files.logs.get(group, ()) if group in self.files.live else ()
+                yield stream(group, base, [log.file.path for log in logs])
         for path in unshown:
             yield stream((path.rpartition("/")[0], ""), path, [])
         for group, logs in self.files.logs.items():
