@@ -75,9 +75,18 @@ SIGNS: Mapping[str, Mapping[str, _Sign]] = {
         "files": _Sign(".hoodie/metadata/files", r".*\.hfile"),
         "on the timeline": _Sign(METADATA, rf"{_INSTANT}_\d+\.(commit|clean)"),
     },
-    "metadata commit": {"files": _Sign(".hoodie/metadata/files", r"\..*\.log\..*", filled=True)},
 }
 """By what a process does, its moments. The signs of a metadata table come only where there is one."""
+
+
+_LATE: Mapping[str, Mapping[str, _Sign]] = {
+    "metadata commit": {"files": _Sign(".hoodie/metadata/files", r"\..*\.log\..*", filled=True)},
+}
+"""Moments of a process that has woken late. No seed chooses them."""
+
+
+def sign_of(action: str, moment: str) -> _Sign:
+    return {**SIGNS, **_LATE}[action][moment]
 
 
 def moments(action: str, metadata: bool) -> list[str]:
@@ -89,7 +98,7 @@ class Watch:
 
     def __init__(self, base: Path, action: str, moment: str) -> None:
         self._base = base
-        self._sign = SIGNS[action][moment]
+        self._sign = sign_of(action, moment)
         self._pattern = re.compile(self._sign.pattern)
         self._before = set(self._names())
 

@@ -13,7 +13,7 @@ from hudi import HudiReadOptions, HudiTableBuilder
 
 from sink.audit.readers import misread_by_hudi_rs
 from tests.disk import FullDisk, ReadOnlyDisk, mount_small, unmount
-from tests.rewrites.moments import SIGNS, TIMELINE, Watch
+from tests.rewrites.moments import TIMELINE, Watch, sign_of
 from tests.rewrites.steps import EXPIRE, REFUSE
 from tests.storage.s3_proxy import SILENT, S3Proxy
 from tests.storage.s3_server import Store
@@ -152,7 +152,7 @@ class InStore(Place):
         self.settings = {**store.settings, "storage.s3.endpoint": proxy.url}
 
     def watch(self, action: str, moment: str, kind: str) -> Callable[[], bool]:
-        sign = SIGNS[action][moment]
+        sign = sign_of(action, moment)
         directory = f"{sign.directory}/" if sign.directory else ""
         below = r"(?:(?!\.hoodie)[^ /]+/)*" if sign.deep else ""
         fault = {REFUSE: _FORBIDDEN, EXPIRE: 0}.get(kind, SILENT)
