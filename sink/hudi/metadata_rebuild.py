@@ -1,9 +1,10 @@
 """Has Hudi make the metadata table anew, where it may be wrong.
 
 After a restore: if the metadata table was compacted since the savepoint, Hudi's restore deletes it, and makes it anew
-from the files of the table before it removes those that go. What is kept by file is corrected then. Other indexes are
-not: the record index names file groups that are gone, so that keys are upserted into them, where some readers miss
-them, and come twice after a clustering. Guarantee: no transaction begins after a restore before the metadata table was
+from the files of the table before it removes those that go. It corrects the list of files then, not the other indexes:
+the record index names file groups that are gone, so that keys are upserted into them, where some readers miss them, and
+come twice after a clustering. And it lists files that an attempt at a pending compaction has left, which the next
+attempt deletes. Guarantee: no transaction begins after a restore before the metadata table was
 made from what the restore has left. A transaction that names the restore shows that.
 
 After a compaction whose process stood still while it wrote the metadata table, and woke when another one had carried
@@ -34,9 +35,6 @@ from sink.hudi.metadata_timeline import METADATA_TABLE, completed_commits, compl
 from sink.hudi.moments import restores_known_to
 
 LOG = structlog.get_logger("sink.hudi")
-_KEPT_BY_FILE = {"files", "column_stats", "bloom_filters"}
-"""Parts of the metadata table in which a restore corrects what it has removed, or an entry for a file that is gone does
-no harm."""
 
 
 class MetadataRebuild:
@@ -56,11 +54,10 @@ class MetadataRebuild:
         # The properties of a meta client stay as they were when it was made.
         meta = self._hudi.meta_client()
         if not snapshot.restores <= self._known_to_newest(meta, snapshot):
-            config = meta.getTableConfig()
-            indexes = set(self._hudi.json(config.getMetadataPartitions())) - _KEPT_BY_FILE
+            partitions = self._partitions(meta)
             # A process that died while it deleted the metadata table leaves files that the table does not name.
-            if indexes or (not config.isMetadataTableAvailable() and self._hudi.names(METADATA_TABLE)):
-                self._make_anew(meta, indexes, require_held)
+            if partitions or self._hudi.names(METADATA_TABLE):
+                self._make_anew(meta, partitions, require_held)
         self._restores = snapshot.restores
 
     def require_completed_once(self, names: Collection[str], require_held: Callable[[], None]) -> None:
@@ -70,7 +67,7 @@ class MetadataRebuild:
         if twice := completed_twice(names):
             meta = self._hudi.meta_client()
             LOG.warning("metadata_table.made_anew", instants=sorted(twice))
-            self._make_anew(meta, set(self._hudi.json(meta.getTableConfig().getMetadataPartitions())), require_held)
+            self._make_anew(meta, self._partitions(meta), require_held)
 
     def require_no_late_files(
         self, rolled_back: Collection[str], repeated: Collection[str], require_held: Callable[[], None]
@@ -84,7 +81,7 @@ class MetadataRebuild:
         if not commits:
             return
         meta = self._hudi.meta_client()
-        partitions = set(self._hudi.json(meta.getTableConfig().getMetadataPartitions()))
+        partitions = self._partitions(meta)
         directories = [f"{METADATA_TABLE}/{partition}" for partition in sorted(partitions)]
         files = [f"{directory}/{name}" for directory in directories for name in self._hudi.names(directory)]
         late = log_files(files, rolled_back)
@@ -100,6 +97,9 @@ class MetadataRebuild:
             for path in paths:
                 self._hudi.storage().deleteFile(self._hudi.path(path))
             LOG.warning("late_files.deleted", instant=instant, files=paths, in_use=[])
+
+    def _partitions(self, meta: Any) -> set[str]:
+        return set(self._hudi.json(meta.getTableConfig().getMetadataPartitions()))
 
     def _make_anew(self, meta: Any, indexes: set[str], require_held: Callable[[], None]) -> None:
         options = dict(self._hudi.options)

@@ -83,11 +83,14 @@ def restores_known_to(hudi: HudiClient, meta: Any, instant: str) -> frozenset[st
     return None if restores is None else frozenset(restores.split(",")) - {""}
 
 
-def require_not_restored_past(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:
+def require_not_restored_past(
+    hudi: HudiClient, meta: Any, active: ActiveTimeline, instants: Collection[Instant], archived: Instant
+) -> None:
     """Raises Corrupt if the table was restored to a moment before an archived commit: Hudi leaves that commit, and
-    removes earlier ones that are active. Raises what py4j raises.
+    removes earlier ones that are active. `instants` are those of the active timeline and the archive. Raises what py4j
+    raises.
     """
-    for restore, target in _restored_past(hudi, meta, active, [archived]).items():
+    for restore, target in _restored_past(hudi, meta, active, instants, [archived]).items():
         raise Corrupt(
             f"{hudi.base_path}: restore {restore} went back to {target}, and left the later commit"
             f" {archived.requested}, which was archived: rows of commits in between may be missing."
@@ -103,21 +106,31 @@ def restores_that_stay(
     """
     if not active.restores:
         return frozenset()
-    writes = [entry for entry in archive() if entry.action in WRITES]
-    return _unknown_restores(hudi, active).union(_restored_past(hudi, hudi.meta_client(), active, writes))
+    archived = archive()
+    writes = [entry for entry in archived if entry.action in WRITES]
+    past = _restored_past(hudi, hudi.meta_client(), active, (*active.instants, *archived), writes)
+    return _unknown_restores(hudi, active).union(past)
 
 
 def _restored_past(
-    hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Collection[Instant]
+    hudi: HudiClient,
+    meta: Any,
+    active: ActiveTimeline,
+    instants: Collection[Instant],
+    archived: Collection[Instant],
 ) -> dict[str, str]:
-    """Returns the complete restores to a moment before one of these commits, each with what it went back to."""
+    """Returns the complete active restores to a moment before one of these archived commits, each with the commit that
+    it went back to, which `instants` have, active or archived.
+    """
     past: dict[str, str] = {}
     for restore in active.instants:
         if restore.action != RESTORE or not restore.done:
             continue
         plan = hudi.instant(meta, "REQUESTED", RESTORE, restore.requested)
         target = meta.getActiveTimeline().readRestorePlan(plan).getSavepointToRestoreTimestamp() or ""
-        moment = max((entry.completed for entry in active.writes_at(target) if entry.completed), default=target)
+        moment = max(
+            (entry.completed for entry in instants if entry.requested == target and entry.completed), default=target
+        )
         if target and any(
             entry.requested <= restore.requested and (entry.completed or "") > moment for entry in archived
         ):

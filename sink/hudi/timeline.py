@@ -96,8 +96,8 @@ class HudiTimeline:
                 self._archive_is_due = active.has_savepoint
             if self._archived is not None and (checkpoint is None or self._archived[0].number > checkpoint.number):
                 checkpoint, carrier = self._archived
-                require_not_restored_past(self._hudi, self._meta, active, carrier)
                 since = (*since, *self.archive())
+                require_not_restored_past(self._hudi, self._meta, active, since, carrier)
             self._highest = checkpoint.number if checkpoint else 0
             self.schemas = checkpoint.schemas if checkpoint else {}
             if carrier is not None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Open
+from tests.integration.rewrites_kit import service_client
 from tests.integration.table_kit import CLUSTERING, by_name
+from tests.integration.test_rewrites import die_before_the_timeline
 from tests.integration.upsert_kit import (
     BUCKETS,
     INDEXES,
@@ -92,6 +94,20 @@ def test_keys_are_where_they_were_after_a_restore(open_upserts: Open) -> None:
     land(upserts, (1, 7), (3, 8), (4, 9))
     rows = {1: 7, 2: 2, 3: 8, 4: 9}
     assert_rows(upserts, {key: {"at": number, "number": number} for key, number in rows.items()})
+
+
+def test_a_compaction_that_died_before_a_restore_is_carried_out_after_it(open_upserts: Open) -> None:
+    """The restore adds to the metadata table what the dead process has written, and the next attempt deletes."""
+    upserts = open_upserts(**ON_READ, **BUCKETS, **LIMITS)
+    land(upserts, (1, 1), (2, 2))
+    land(upserts, (1, 3))
+    instant = die_before_the_timeline(service_client(upserts))
+    saved = land(upserts, (1, 4))
+    upserts.hudi.client.savepoint(saved, "test", "a savepoint")
+    upserts.hudi.client.restoreToSavepoint(saved)
+    land(upserts, (1, 5))
+    assert by_name(upserts.table.services())["compaction"].instant == instant
+    assert_rows(upserts, {1: {"at": 5, "number": 5}, 2: {"at": 2, "number": 2}})
 
 
 def test_what_is_pending_holds_back_what_is_later_and_nothing_else(open_upserts: Open) -> None:

@@ -471,6 +471,26 @@ def test_a_table_restored_past_an_archived_commit_is_refused(make_driver: MakeDr
             reader.table.view()
 
 
+def test_a_sink_goes_on_from_the_commit_that_a_restore_went_back_to_when_it_is_archived(
+    make_driver: MakeDriver,
+) -> None:
+    """The restore stays on the active timeline for longer."""
+    driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
+    hudi = HudiClient(driver.spark, driver.settings.table.store, "{}", commit_options(driver.settings.table))
+    savepoint = driver.land(1)
+    hudi.client.savepoint(savepoint, "test", "before")
+    driver.land(2)
+    hudi.client.restoreToSavepoint(savepoint)
+    hudi.client.deleteSavepoint(savepoint)
+    archive_beyond_savepoints(driver, hudi)
+    hudi.close()
+    active = {entry.requested: entry.action for entry in make_driver().table._timeline.snapshot().instants}
+    assert "restore" in active.values()
+    assert savepoint not in active
+    for reader in (driver, make_driver()):
+        assert reader.table.view().checkpoint == checkpoint(1)
+
+
 def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make_driver: MakeDriver) -> None:
     driver = make_driver()
     instant = driver.table.begin(1, 1)
