@@ -35,7 +35,6 @@ _KEY, _SEQUENCE = "_hoodie_record_key", "_hoodie_commit_seqno"
 _GROUP = "_sink_group"
 _PLACE = (_KEY, PARTITION, *PROVENANCE)
 _SHOWN = 3
-_ARCHIVED = "a commit of their log files is archived, where it does not look"
 
 
 @dataclass
@@ -96,9 +95,7 @@ class ReaderComparison:
         shown: list[str] = []
         for number, piece in enumerate(state.slices):
             group = f"{piece.partition_path}/{piece.file_id}"
-            logs = self.slices.files.logs.get((piece.partition_path, piece.file_id), ())
-            archived = {log.file.path for log in logs} - set(piece.log_files_relative_paths())
-            if reason := state.refusal or misread_by_hudi_rs(piece) or (_ARCHIVED if archived else ""):
+            if reason := state.refusal or misread_by_hudi_rs(piece) or self._left_out_logs(piece):
                 self._left_out[reason] += 1
                 continue
             try:
@@ -118,6 +115,13 @@ class ReaderComparison:
             self.findings.add(FindingKind.BY_SPARK, f"hudi-rs does not read {count:,} file groups: {reason}")
         pq.write_table(kept.empty_table(), folder / "hudi-rs-none.parquet")
         return shown
+
+    def _left_out_logs(self, piece: HudiFileSlice) -> str:
+        """Returns why hudi-rs lists too few log files of a slice; empty if it lists all that it can know."""
+        logs = self.slices.files.logs.get((piece.partition_path, piece.file_id), ())
+        boundary, listed = self.slices.state.timeline.boundary or "", piece.log_files_relative_paths()
+        is_left_out = any(log.commit.instant < boundary and log.file.path not in listed for log in logs)
+        return "a commit of their log files is archived, where it does not look" if is_left_out else ""
 
     def _by_spark(self, folder: Path, kept: pa.Schema, columns: Sequence[str], metadata: bool, name: str) -> None:
         rows = folder / f"spark-{metadata}"

@@ -69,8 +69,8 @@ class Slices:
         for found in sorted(self.state.slices, key=lambda found: (found.creation_instant_time, found.file_id)):
             group = found.partition_path, found.file_id
             if (base := found.base_file_relative_path()) and (groups is None or group in groups):
-                logs = self.files.logs.get(group, ()) if group in self.files.live else ()
-                yield stream(group, base, [log.file.path for log in logs])
+                named = [log.file.path for log in self.files.logs.get(group, ())]
+                yield stream(group, base, named if group in self.files.live else found.log_files_relative_paths())
         for path in unshown:
             yield stream((path.rpartition("/")[0], ""), path, [])
         for group, logs in self.files.logs.items():

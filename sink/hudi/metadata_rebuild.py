@@ -4,8 +4,8 @@ After a restore: if the metadata table was compacted since the savepoint, Hudi's
 from the files of the table before it removes those that go. It corrects the list of files then, not the other indexes:
 the record index names file groups that are gone, so that keys are upserted into them, where some readers miss them, and
 come twice after a clustering. And it lists files that an attempt at a pending compaction has left, which the next
-attempt deletes. Guarantee: no transaction begins after a restore before the metadata table was
-made from what the restore has left. A transaction that names the restore shows that.
+attempt deletes. Guarantee: no transaction begins after a restore before the metadata table was made from what the
+restore has left. A transaction that names the restore shows that.
 
 After a compaction whose process stood still while it wrote the metadata table, and woke when another one had carried
 the plan out again: the metadata table has the instant twice, and the files of both, of which one's are gone. Guarantee:
@@ -57,7 +57,7 @@ class MetadataRebuild:
             partitions = self._partitions(meta)
             # A process that died while it deleted the metadata table leaves files that the table does not name.
             if partitions or self._hudi.names(METADATA_TABLE):
-                self._make_anew(meta, partitions, require_held)
+                self._make_anew(meta, snapshot.restores, partitions, require_held)
         self._restores = snapshot.restores
 
     def require_completed_once(self, names: Collection[str], require_held: Callable[[], None]) -> None:
@@ -66,8 +66,7 @@ class MetadataRebuild:
         """
         if twice := completed_twice(names):
             meta = self._hudi.meta_client()
-            LOG.warning("metadata_table.made_anew", instants=sorted(twice))
-            self._make_anew(meta, self._partitions(meta), require_held)
+            self._make_anew(meta, twice, self._partitions(meta), require_held)
 
     def require_no_late_files(
         self, rolled_back: Collection[str], repeated: Collection[str], require_held: Callable[[], None]
@@ -89,8 +88,7 @@ class MetadataRebuild:
         seen = {instant for instant in late if instant in commits or instant < min(commits)}
         seen |= {instant for instant, paths in log_files(files, repeated).items() if written_twice(paths)}
         if seen:
-            LOG.warning("metadata_table.made_anew", instants=sorted(seen))
-            self._make_anew(meta, partitions, require_held)
+            self._make_anew(meta, seen, partitions, require_held)
             return
         require_held()
         for instant, paths in sorted(late.items()):
@@ -101,9 +99,13 @@ class MetadataRebuild:
     def _partitions(self, meta: Any) -> set[str]:
         return set(self._hudi.json(meta.getTableConfig().getMetadataPartitions()))
 
-    def _make_anew(self, meta: Any, indexes: set[str], require_held: Callable[[], None]) -> None:
+    def _make_anew(
+        self, meta: Any, instants: Collection[str], partitions: Collection[str], require_held: Callable[[], None]
+    ) -> None:
+        """`instants` are the reason: restores, or instants that a late process has written."""
+        LOG.warning("metadata_table.made_anew", instants=sorted(instants))
         options = dict(self._hudi.options)
-        if RECORD_INDEX in indexes:
+        if RECORD_INDEX in partitions:
             # Other writers may look keys up in it, even if this sink does not.
             options[RECORD_INDEX_ENABLED] = "true"
         require_held()

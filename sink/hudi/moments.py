@@ -128,9 +128,8 @@ def _restored_past(
             continue
         plan = hudi.instant(meta, "REQUESTED", RESTORE, restore.requested)
         target = meta.getActiveTimeline().readRestorePlan(plan).getSavepointToRestoreTimestamp() or ""
-        moment = max(
-            (entry.completed for entry in instants if entry.requested == target and entry.completed), default=target
-        )
+        writes = (entry for entry in instants if entry.requested == target and entry.action in WRITES)
+        moment = max((entry.completed for entry in writes if entry.completed), default=target)
         if target and any(
             entry.requested <= restore.requested and (entry.completed or "") > moment for entry in archived
         ):

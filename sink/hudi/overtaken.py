@@ -13,7 +13,7 @@ there is no metadata table. Raises what py4j raises, Corrupt and Unavailable.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import structlog
 from py4j.protocol import Py4JJavaError
@@ -39,23 +39,27 @@ def note_attempt(hudi: HudiClient, instant: str) -> None:
         hudi.storage().deleteFile(hudi.path(f"{NOTES}/{name}"))
 
 
-def repeated_attempts(hudi: HudiClient, snapshot: ActiveTimeline) -> set[str]:
-    """Returns the instants of compactions that have had several attempts, and are not pending."""
-    instants = {name.partition("_")[0] for name in hudi.names(NOTES)}
-    return {instant for instant in instants if not snapshot.is_pending(instant, COMPACTION)}
-
-
-def delete_late_files(hudi: HudiClient, timeline: HudiTimeline, moments: Moments) -> None:
-    """Deletes late files of each compaction that has had several attempts, the newest in the last seven days."""
+def repeated_attempts(hudi: HudiClient, timeline: HudiTimeline) -> dict[str, list[str]]:
+    """Returns the notes of each compaction that has had several attempts, the newest in the last seven days, and is not
+    pending, by its instant.
+    """
     attempts: dict[str, list[str]] = {}
     for name in hudi.names(NOTES):
         attempts.setdefault(name.partition("_")[0], []).append(name)
     if not attempts:
+        return {}
+    snapshot = timeline.snapshot()
+    return {instant: notes for instant, notes in attempts.items() if not snapshot.is_pending(instant, COMPACTION)}
+
+
+def delete_late_files(
+    hudi: HudiClient, timeline: HudiTimeline, moments: Moments, attempts: Mapping[str, Collection[str]]
+) -> None:
+    """Deletes late files of these compactions: `repeated_attempts`."""
+    if not attempts:
         return
     snapshot = timeline.snapshot()
     for instant, notes in sorted(attempts.items()):
-        if snapshot.is_pending(instant, COMPACTION):
-            continue
         committed = timeline.committed_files(snapshot, instant)
         late = _files(hudi, instant, committed) - committed
         if late:

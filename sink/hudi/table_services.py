@@ -281,8 +281,9 @@ class HudiTableServices:
         first: without the metadata table, a plan might name such a file instead of the committed one, which would then
         stay.
         """
-        self._drop_late_entries()
-        delete_late_files(self._hudi, self._timeline, self._moment)
+        attempts = repeated_attempts(self._hudi, self._timeline)
+        self._drop_late_entries(attempts)
+        delete_late_files(self._hudi, self._timeline, self._moment, attempts)
         instants = [instant for instant in cleaning.pending(self._hudi) if self._delete_files(instant)]
         if not instants:
             with self._moment("plan cleaning"):
@@ -290,15 +291,16 @@ class HudiTableServices:
             instants = [planned] if planned and self._delete_files(planned) else []
         return instants[-1] if instants else ""
 
-    def _drop_late_entries(self) -> None:
-        """Drops what late processes wrote into the metadata table: readers would look for files that are gone."""
+    def _drop_late_entries(self, attempts: Collection[str]) -> None:
+        """Drops what late processes wrote into the metadata table: readers would look for files that are gone.
+        `attempts` are compactions that have had several.
+        """
         gone = rolled_back(self._hudi, self._timeline)
-        repeated = repeated_attempts(self._hudi, self._timeline.snapshot())
-        if gone or repeated:
+        if gone or attempts:
             with closing(self._hudi.with_options(commit_options(self._table))) as hudi:
                 hudi.keep_metadata_table()
                 with self._moment("drop late entries") as moment:
-                    MetadataRebuild(hudi).require_no_late_files(gone, repeated, moment.require_held)
+                    MetadataRebuild(hudi).require_no_late_files(gone, attempts, moment.require_held)
 
     def _delete_files(self, instant: str) -> bool:
         """Carries out the plan of a cleaning. Returns False if the plan is gone or obsolete, which may show only after

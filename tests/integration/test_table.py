@@ -457,10 +457,9 @@ def test_a_table_restored_past_an_archived_commit_is_refused(make_driver: MakeDr
     """Hudi removes what is active and later than the savepoint, and leaves the rows of what is archived."""
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
     hudi = HudiClient(driver.spark, driver.settings.table.store, "{}", commit_options(driver.settings.table))
-    savepoint, removed = driver.land(1), driver.land(2)
+    savepoint, removed, newest = (driver.land(number) for number in (1, 2, 3))
     for instant in (savepoint, removed):
-        hudi.client.savepoint(instant, "test", "before")
-    newest = driver.land(3)
+        hudi.client.savepoint(instant, "test", "made later than all of them")
     archive_beyond_savepoints(driver, hudi)
     assert driver.table.view().checkpoint == checkpoint(3)
     hudi.client.deleteSavepoint(removed)

@@ -78,7 +78,6 @@ SIGNS: Mapping[str, Mapping[str, _Sign]] = {
 }
 """By what a process does, its moments. The signs of a metadata table come only where there is one."""
 
-
 _LATE: Mapping[str, Mapping[str, _Sign]] = {
     "metadata commit": {"files": _Sign(".hoodie/metadata/files", r"\..*\.log\..*", filled=True)},
 }
