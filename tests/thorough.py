@@ -94,7 +94,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_demo.py*everything_lands*": "test_takeover kills and audits; the demo whole only here",
     "tests/integration/test_demo.py*producer_without_a_broker*": "only here: the producer of the demo",
     "tests/integration/test_s3_fleet.py*": "test_storage_contract writes to S3, test_takeover kills; both only here",
-    "tests/integration/test_after_a_restore.py*are_archived_with_it*[no metadata*": "test_archiving; its other restores",
+    "tests/integration/test_after_a_restore.py*are_archived_with_it*[no metadata*": "test_archiving; the others",
     "tests/integration/test_after_a_restore.py*what_is_pending_holds*": "test_archiving; a savepoint begun only here",
     "tests/integration/test_reland.py*damaged_table_is_as*[record index*": "its cell of appended rows",
     "tests/integration/test_audit_readers.py*healthy_table_agree*[more1*": "its first cell",
