@@ -20,6 +20,7 @@ from sink.clients.spark.inline_reads import close_inline_reads
 from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, log_stats, with_column_stats
 from sink.hudi.completion import complete_commit
 from sink.hudi.footers import with_footer_ranges
+from sink.hudi.instants import TIMELINE
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, timeline_names, wants_service
 from sink.storage.store import Store
@@ -104,7 +105,13 @@ class HudiClient(HudiObjects):
         requested = self.instant(meta, "REQUESTED", self.action, instant)
         content = self.option(self.commit_metadata(extra))
         with self.beating(instant):
-            timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
+            name = f"{instant}.{self.action}.requested"
+            try:
+                timeline.createFileInMetaPath(name, content, False)
+            except JAVA_ERRORS:
+                # A full disk may leave it empty: then it names no owner, and nobody would roll it back.
+                self.storage().deleteFile(self.path(f"{TIMELINE}/{name}"))
+                raise
             client.setOperationType(self.operation)
             if not self._is_initialized or self._wants_service(metadata_names):
                 client.initTable(self.operation, self.option(instant))

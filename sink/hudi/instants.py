@@ -41,6 +41,8 @@ class ActiveTimeline:
     """The commit that carries the checkpoint."""
     rolled_back: frozenset[str]
     rolling_back: frozenset[str]
+    cut_short: tuple[Instant, ...] = ()
+    """Instants as they are listed whose completion is cut short: among `instants` they are pending."""
 
     @property
     def first(self) -> str:

@@ -33,7 +33,7 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
     """
     _require_no_restore(hudi, snapshot.pending_restores)
     now = hudi.instant_now()
-    if now <= snapshot.newest_moment and (behind := _age(now, snapshot.newest_moment)) < _CLOCKS_DIFFER_SECONDS:
+    if now <= snapshot.newest_moment and (behind := age(now, snapshot.newest_moment)) < _CLOCKS_DIFFER_SECONDS:
         # A rewrite that has taken hours does not fail for this.
         time.sleep(behind + 0.001)
         now = hudi.instant_now()
@@ -159,7 +159,7 @@ def abandoned(hudi: HudiClient, snapshot: ActiveTimeline, seconds: float) -> dic
     return {
         entry.requested: entry.action
         for entry in sorted(snapshot.instants)
-        if not entry.done and entry.action not in _ENDED_BY_ALL and _age(entry.requested, now) > seconds
+        if not entry.done and entry.action not in _ENDED_BY_ALL and age(entry.requested, now) > seconds
     }
 
 
@@ -167,12 +167,12 @@ def require_ended(hudi: HudiClient, instants: Mapping[str, str], own: Collection
     """Raises ServiceBlocked for the oldest of these pending instants that another writer has begun."""
     for instant, action in instants.items():
         if instant not in own:
-            age = _age(instant, hudi.instant_now())
+            since = age(instant, hudi.instant_now())
             raise ServiceBlocked(
-                f"{hudi.base_path}: {action} {instant} of another writer has been pending for {age:.0f} s: Hudi"
+                f"{hudi.base_path}: {action} {instant} of another writer has been pending for {since:.0f} s: Hudi"
                 " archives nothing after it, and compacts none of its files. Finish it, or roll it back, with the"
                 " program that began it.",
-                time.time() - age,
+                time.time() - since,
             )
 
 
@@ -184,7 +184,7 @@ def require_none_replaces(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
     for entry in sorted(snapshot.instants):
         # Hudi calls a clustering a replacecommit only once it is complete.
         if entry.action == REPLACE and not entry.done:
-            since = _age(entry.requested, hudi.instant_now())
+            since = age(entry.requested, hudi.instant_now())
             raise ServiceBlocked(
                 f"{hudi.base_path}: another writer replaces file groups of the table since {since:.0f} s"
                 f" ({entry.action} {entry.requested}): nothing is rewritten until it is complete. If that writer is"
@@ -205,7 +205,7 @@ def require_none_moves_rows(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
             continue
         is_of_a_sink = restores_known_to(hudi, meta, entry.requested) is not None
         if not is_of_a_sink and not hudi.heartbeats.isHeartbeatExpired(entry.requested):
-            since = _age(entry.requested, hudi.instant_now())
+            since = age(entry.requested, hudi.instant_now())
             raise ServiceBlocked(
                 f"{hudi.base_path}: another writer changes rows of the table since {since:.0f} s ({entry.action}"
                 f" {entry.requested}): nothing is clustered until it is complete, or its heartbeat has expired.",
@@ -213,7 +213,7 @@ def require_none_moves_rows(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
             )
 
 
-def _age(instant: str, now: str) -> float:
+def age(instant: str, now: str) -> float:
     """Returns the seconds between two instants; NaN for one that is not a time."""
     texts = (each.ljust(_DIGITS, "0")[:_DIGITS] for each in (instant, now))
     try:

@@ -45,7 +45,6 @@ from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
-from sink.hudi.unreadable_plans import drop_unreadable_plans
 from sink.layout.file_ids import unplanned
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
@@ -123,7 +122,7 @@ class Table:
             if not is_new:
                 # Also where only Spark reaches the table. The coordinator reports a checkpoint that cannot be read.
                 with suppress(Corrupt):
-                    self._timeline.view(())
+                    self._timeline.view((), self._timeline.settled_snapshot(self._locks))
             self.columns = verify(self._hudi, self._specification, self._schema, self._locks)
         return is_new
 
@@ -145,7 +144,7 @@ class Table:
             hudi.init_table()
 
     def view(self, instants: Collection[str] = ()) -> TableView:
-        view = self._timeline.view(instants)
+        view = self._timeline.view(instants, self._timeline.settled_snapshot(self._locks))
         self._look_at_columns()
         return view
 
@@ -168,7 +167,7 @@ class Table:
             raise LandedByAnother(self._landed_by_another)
         owner = {SINK_KEY: self._specification.sink, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks("begin") as require_held:
-            snapshot = self._timeline.snapshot()
+            snapshot = self._timeline.locked_snapshot(require_held)
             owner |= known_restores(snapshot)
             with self._reading():
                 require_moment(self._hudi, snapshot)
@@ -199,7 +198,7 @@ class Table:
             extra[SPECIFICATION_KEY + self._specification.sink] = self._schema.with_columns(columns).specification_json
         changes = table_changes(stats, self._specification.upserts)
         with self._locks("complete") as require_held:
-            snapshot = self._timeline.snapshot()
+            snapshot = self._timeline.locked_snapshot(require_held)
             view = self._timeline.view((instant,), snapshot)
             if (settled := _SETTLED.get(view.instants[instant])) is not None:
                 return settled
@@ -226,7 +225,6 @@ class Table:
             avro = avro_schema(widened, self._specification.name)
             with self._reading():
                 self._hudi.keep_metadata_table()
-                drop_unreadable_plans(self._hudi, self._specification.store.access, snapshot)
                 patience = self._specification.services.overdue_seconds
                 resolve_pending_clusterings(self._hudi, snapshot, changes.groups, patience)
                 self._hudi.ensure_heartbeat(instant)
@@ -243,7 +241,8 @@ class Table:
 
     def roll_back(self, instant: str) -> None:
         """Rolls the instant back; confirmed when it returns. Does nothing for one that is not on the timeline."""
-        with self._locks("roll back"):
+        with self._locks("roll back") as require_held:
+            self._timeline.locked_snapshot(require_held)
             self._roll_back(instant)
 
     def existing_file_ids(self, stats: Sequence[str]) -> tuple[str, ...]:

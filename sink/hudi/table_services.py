@@ -52,7 +52,6 @@ from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
 from sink.hudi.specification import TableSpecification
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
-from sink.hudi.unreadable_plans import drop_unreadable_plans, unreadable_plans
 from sink.hudi.uploads import abort_uploads
 from sink.hudi.written_plan import write_plan
 from sink.telemetry.failpoints import Failpoints
@@ -77,7 +76,7 @@ class HudiTableServices:
         """Runs each service once. Raises Unavailable, or what py4j or the store raises, if no service can begin."""
         with closing(self._hudi):
             self._hudi.keep_metadata_table()
-            self._drop_unreadable_plans()
+            self._timeline.settled_snapshot(self._locks)
             return tuple(run_service(name, service) for name, service in self._services())
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -90,13 +89,6 @@ class HudiTableServices:
             yield "clustering", self._cluster
         yield "cleaning", self._clean
         yield "archiving", self._archive
-
-    def _drop_unreadable_plans(self) -> None:
-        """Drops plans that a writer did not finish writing: Hudi cannot read them, and every service would fail."""
-        access = self._table.store.access
-        if unreadable_plans(self._hudi.base_path, access, self._timeline.snapshot()):
-            with self._moment("drop an unreadable plan") as moment:
-                drop_unreadable_plans(self._hudi, access, moment.snapshot, moment.require_held)
 
     def _is_merge_on_read(self) -> bool:
         return str(self._hudi.meta_client().getTableType().toString()) == MERGE_ON_READ
@@ -194,7 +186,7 @@ class HudiTableServices:
         because a restore is pending or this host's clock is behind.
         """
         with self._locks(purpose) as require_held:
-            snapshot = self._timeline.snapshot()
+            snapshot = self._timeline.locked_snapshot(require_held)
             require_moment(self._hudi, snapshot)
             yield Moment(snapshot, require_held)
 

@@ -11,7 +11,7 @@ Corrupt (an instant that cannot be understood) and Unavailable (storage, JVM).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -25,10 +25,12 @@ from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
-from sink.hudi.instants import REPLACE, TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.half_written import HalfWritten
+from sink.hudi.instants import REPLACE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.lock import Locks
 from sink.hudi.moments import require_not_restored_past
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
-from sink.hudi.unreadable_plans import is_avro
+from sink.hudi.rollbacks import Rollbacks
 
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
@@ -61,19 +63,19 @@ class HudiTimeline:
         self._sink = sink
         self._meta: Any = None
         self._history: Any = None
+        self._half_written = HalfWritten(hudi)
         self._checkpoints: dict[Instant, Checkpoint | None] = {}
         self.others = OtherSinks(sink)
         """The other sinks of the table as of the last snapshot, and as far as the archive was read: whole, before this
         sink's first commit."""
         self.schemas: Mapping[str, str] = {}
         """The fingerprints of the newest checkpoint that was read, by schema id."""
-        self._rollbacks: dict[Instant, frozenset[str]] = {}
+        self._rollbacks = Rollbacks(hudi, self._half_written)
         self._completed: dict[str, Checkpoint] = {}
         self.completed: frozenset[Instant] = frozenset()
         """Instants that were complete when the active timeline was last read."""
         self._owners: dict[str, str | None] = {}
         self._replaced: dict[Instant, frozenset[str]] = {}
-        self._removals: dict[Instant, list[str]] = {}
         self._archived: tuple[Checkpoint, Instant] | None = None
         self._archive_read: set[Instant] = set()
         self._archive_is_due = True
@@ -123,6 +125,23 @@ class HudiTimeline:
         """Reads the active timeline; again if archiving or a rollback removes an instant that was just listed."""
         with self._reading():
             return self._snapshot()
+
+    def settled_snapshot(self, locks: Locks) -> ActiveTimeline:
+        """Reads the active timeline: under the table lock if something on it is half-written, which no reader of the
+        table understands.
+        """
+        snapshot = self.snapshot()
+        if self._half_written.is_any(snapshot):
+            with locks("delete what is half-written") as require_held:
+                return self.locked_snapshot(require_held)
+        return snapshot
+
+    def locked_snapshot(self, require_held: Callable[[], None]) -> ActiveTimeline:
+        """Deletes what is half-written, and reads the active timeline. Call it under the table lock."""
+        with self._reading():
+            while self._half_written.drop(snapshot := self._snapshot(), require_held):
+                pass
+            return snapshot
 
     def state(self, instant: str) -> InstantState:
         active = self.snapshot()
@@ -191,34 +210,15 @@ class HudiTimeline:
 
     def removed_files(self, active: ActiveTimeline, instants: Collection[str]) -> list[str]:
         """Returns files, relative to the table, that active completed rollbacks of these instants were to remove."""
-        base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
-        paths: list[str] = []
         with self._reading():
-            for entry in active.instants if instants else ():
-                if (
-                    entry.action == "rollback"
-                    and entry.done
-                    and self._rollbacks.get(entry, frozenset()) <= set(instants)
-                ):
-                    paths += (path.removeprefix(base) for path in self._removed(entry))
-        return paths
-
-    def _removed(self, entry: Instant) -> list[str]:
-        if entry not in self._removals:
-            metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(entry))
-            self._removals[entry] = [
-                str(self._hudi.java.storage.StoragePath(path).toUri().getPath())
-                for part in metadata.getPartitionMetadata().values()
-                for path in (*part.getSuccessDeleteFiles(), *part.getFailedDeleteFiles())
-            ]
-        return self._removals[entry]
+            return self._rollbacks.removed_files(self._meta, active.instants, instants)
 
     @retry(retry=retry_if_exception(_has_vanished), stop=stop_after_attempt(5), wait=wait_fixed(0.05), reraise=True)
     def _snapshot(self) -> ActiveTimeline:
         if self._meta is None:
             self._meta = self._hudi.meta_client()
         timeline = self._meta.reloadActiveTimeline()
-        instants = tuple(self._listed(timeline))
+        instants, cut_short = self._half_written.with_pending(self._listed(timeline))
         newest, checkpoint_instant = None, None
         for entry in instants:
             if entry.done and entry.action in TRANSACTION_ACTIONS:
@@ -229,13 +229,16 @@ class HudiTimeline:
         rolling_back: set[str] = set()
         for entry in instants:
             if entry.action == "rollback":
-                (rolled_back if entry.done else rolling_back).update(self._rollback(timeline, entry))
+                (rolled_back if entry.done else rolling_back).update(
+                    self._rollbacks.instants(self._meta, timeline, entry)
+                )
         self._forget(instants)
         completed = frozenset(entry for entry in instants if entry.done)
         if any(entry.requested not in self._completed for entry in completed - self.completed):
             self._hudi.forget()
         self.completed = completed
-        active = ActiveTimeline(instants, newest, checkpoint_instant, frozenset(rolled_back), frozenset(rolling_back))
+        back = frozenset(rolled_back), frozenset(rolling_back)
+        active = ActiveTimeline(instants, newest, checkpoint_instant, *back, cut_short)
         is_older = newest is not None and newest.number < self._highest
         self._archive_is_due |= active.has_savepoint or is_older or time.monotonic() - self._read_at > _UNSEEN_SECONDS
         self._read_at = time.monotonic()
@@ -261,24 +264,6 @@ class HudiTimeline:
         self.others.add(entry, extra, self._describe(entry), timeline is self._history)
         document = extra.get(CHECKPOINT_KEY + self._sink)
         return None if document is None else decode_checkpoint(document, self._describe(entry))
-
-    def _rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
-        """Returns the instants that a rollback rolls back; none for a plan that was cut short: nobody can read it."""
-        if entry.done:
-            return self._completed_rollback(timeline, entry)
-        if entry not in self._rollbacks:
-            if not is_avro(self._hudi.content(f"{TIMELINE}/{entry.requested}.rollback.requested")):
-                return frozenset()
-            requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
-            plan = timeline.readRollbackPlan(requested)
-            self._rollbacks[entry] = frozenset({str(plan.getInstantToRollback().getCommitTime())})
-        return self._rollbacks[entry]
-
-    def _completed_rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
-        if entry not in self._rollbacks:
-            instants = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
-            self._rollbacks[entry] = frozenset(str(instant) for instant in instants)
-        return self._rollbacks[entry]
 
     def _read_replaced(self, entry: Instant) -> frozenset[str]:
         metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(entry))
@@ -366,9 +351,8 @@ class HudiTimeline:
         self._history.loadCompletedInstantDetailsInMemory(f"{int(oldest) - 1:017d}", newest)
 
     def _archived_rollback(self, entry: Instant) -> frozenset[str]:
-        if entry not in self._rollbacks:
-            self._load(entry.requested, entry.requested)
-        return self._completed_rollback(self._history, entry)
+        self._load(entry.requested, entry.requested)
+        return self._rollbacks.instants(self._meta, self._history, entry)
 
     def _java(self, entry: Instant) -> Any:
         return self._hudi.instant(self._meta, entry.state, entry.action, entry.requested, entry.completed)
@@ -380,7 +364,7 @@ class HudiTimeline:
         self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in listed}
         self.others.forget(listed)
         self._replaced = {k: v for k, v in self._replaced.items() if k in listed}
-        self._removals = {k: v for k, v in self._removals.items() if k in listed}
+        self._rollbacks.forget(listed)
         self._owners = {k: v for k, v in self._owners.items() if k in pending}
 
     def _describe(self, entry: Instant) -> str:

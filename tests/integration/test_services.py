@@ -428,7 +428,9 @@ def dropped_cleanings(driver: Driver) -> list[str]:
     with capture_logs() as lines:
         results = by_name(driver.table.services())
     assert not any(result.reason for result in results.values()), results
-    return [line["instant"] for line in lines if line["event"] in ("cleaning.dropped", "plan.dropped")]
+    deleted = [line["file"] for line in lines if line["event"] == "half_written.deleted"]
+    dropped = [line["instant"] for line in lines if line["event"] == "cleaning.dropped"]
+    return dropped + [Path(file).name.partition(".")[0] for file in deleted]
 
 
 def test_a_cleaning_that_was_planned_before_a_restore_deletes_nothing_and_the_next_one_goes_on(

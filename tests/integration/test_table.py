@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -524,6 +526,8 @@ def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Dr
     (timeline / f".{commit.name}.crc").unlink()
     for damaged in (b"", content[:100], b"not avro at all"):
         commit.write_bytes(damaged)
+        # Changed an hour later: it is none that a writer has left half-written.
+        os.utime(commit, (time.time() + 3600,) * 2)
         with pytest.raises(Corrupt, match=commit.name[:17] if not damaged else "cannot be read"):
             Driver(driver.spark, driver.settings, None).table.view()
     commit.write_bytes(content)

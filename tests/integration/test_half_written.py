@@ -1,0 +1,318 @@
+"""Files of the timeline that were cut short, by a full disk or a dead writer, stop no commit and no service: plans, and
+those that complete instants.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import Corrupt, OutcomeUnknown
+from coordination.state.model import InstantState
+from sink.hudi.metadata_services import MetadataTableServices
+from sink.hudi.table import TableOutcome
+from tests.disk import FullDisk, mount_small, unmount
+from tests.integration.conftest import MakeDriver, Open
+from tests.integration.rewrites_kit import service_client
+from tests.integration.table_kit import CLUSTERING, Driver, allow, by_name, checkpoint
+from tests.integration.upsert_kit import BUCKETS, ON_READ, assert_rows, change, send
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+SHARES = [0, *(pytest.param(size, marks=pytest.mark.thorough) for size in (1, 7))]
+"""How many eighths of a file are left."""
+METADATA_TABLE = {"hoodie__metadata__enable": "true"}
+
+
+def plan_cut_short(driver: Driver, size: int) -> Path:
+    """Plans a clustering, and cuts its file to a share of 8 parts."""
+    instant = service_client(driver).schedule("Clustering", {})
+    return cut_short(Path(driver.settings.base_path, ".hoodie", "timeline", f"{instant}.clustering.requested"), size)
+
+
+def cut_short(plan: Path, size: int) -> Path:
+    # Its checksum stays: that of a file that was being written may be any.
+    content = plan.read_bytes()
+    plan.write_bytes(content[: len(content) * size // 8])
+    return plan
+
+
+def completion_cut_short(driver: Driver, pattern: str, size: int) -> Path:
+    [file] = Path(driver.settings.base_path, ".hoodie", "timeline").glob(pattern)
+    return cut_short(file, size)
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_plan_that_was_cut_short_is_dropped_by_the_next_commit_or_service(make_driver: MakeDriver, size: int) -> None:
+    driver = make_driver(**CLUSTERING)
+    for number in range(1, 4):
+        driver.land(number)
+    plan = plan_cut_short(driver, size)
+    driver.land(4)
+    assert not plan.exists()
+    plan = plan_cut_short(driver, size)
+    results = by_name(driver.table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert results["clustering"].instant
+    assert not plan.exists()
+    assert driver.count() == driver.count(metadata=False) == 40
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_plan_of_a_rollback_that_was_cut_short_stops_nothing_and_the_instant_is_rolled_back(
+    make_driver: MakeDriver, size: int
+) -> None:
+    driver = make_driver(**CLUSTERING)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    hudi = driver.table._hudi
+    table, meta = hudi.table(), hudi.meta_client()
+    entry = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
+    rollback = str(hudi.client.createNewInstantTime(False))
+    table.scheduleRollback(hudi.engine_context, rollback, entry, False, True, False)
+    plan = cut_short(Path(driver.settings.base_path, ".hoodie", "timeline", f"{rollback}.rollback.requested"), size)
+    driver.table.roll_back(instant)
+    assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
+    driver.land(2)
+    results = by_name(driver.table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert not plan.exists()
+    assert driver.count() == driver.count(metadata=False) == 20
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_transaction_whose_completion_was_cut_short_is_pending_and_is_completed_again(
+    make_driver: MakeDriver, size: int
+) -> None:
+    driver = make_driver(**METADATA_TABLE)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    driver.table.complete(instant, stats, checkpoint(2), allow)
+    file = completion_cut_short(driver, f"{instant}_*.commit", size)
+    table = make_driver(**METADATA_TABLE).table
+    view = table.view((instant,))
+    assert view.instants[instant] is InstantState.PENDING
+    assert view.checkpoint == checkpoint(1)
+    assert table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
+    assert not file.exists()
+    assert driver.count() == driver.count(metadata=False) == 20
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_clustering_whose_completion_was_cut_short_is_dropped_and_planned_anew(
+    make_driver: MakeDriver, size: int
+) -> None:
+    driver = make_driver(**CLUSTERING, **METADATA_TABLE)
+    for number in (1, 2):
+        driver.land(number)
+    instant = by_name(driver.table.services())["clustering"].instant
+    file = completion_cut_short(driver, f"{instant}_*.replacecommit", size)
+    results = by_name(make_driver(**CLUSTERING, **METADATA_TABLE).table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert results["clustering"].instant > instant
+    assert not file.exists()
+    assert driver.count() == driver.count(metadata=False) == 20
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_cleaning_whose_completion_was_cut_short_is_carried_out_again(make_driver: MakeDriver, size: int) -> None:
+    settings = {**CLUSTERING, **METADATA_TABLE, "hoodie__clean__commits__retained": "1"}
+    driver = make_driver(**settings)
+    for number in range(1, 6):
+        driver.land(number)
+        results = by_name(driver.table.services())
+    instant = results["cleaning"].instant
+    assert instant, results
+    completion_cut_short(driver, f"{instant}_*.clean", size)
+    results = by_name(make_driver(**settings).table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert results["cleaning"].instant == instant
+    assert driver.count() == driver.count(metadata=False) == 50
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_rollback_whose_completion_was_cut_short_is_carried_out_again(make_driver: MakeDriver, size: int) -> None:
+    driver = make_driver(**METADATA_TABLE)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    driver.write(instant, 20)
+    driver.table.roll_back(instant)
+    completion_cut_short(driver, "*_*.rollback", size)
+    table = make_driver(**METADATA_TABLE).table
+    assert table.view((instant,)).instants[instant] is InstantState.PENDING
+    table.roll_back(instant)
+    assert table.view((instant,)).instants[instant] is InstantState.ROLLED_BACK
+    driver.land(2)
+    assert driver.count() == driver.count(metadata=False) == 20
+
+
+def test_a_completion_that_was_cut_short_stays_if_a_later_write_is_whole(make_driver: MakeDriver) -> None:
+    driver = make_driver()
+    instants = [driver.land(number) for number in (1, 2)]
+    file = completion_cut_short(driver, f"{instants[0]}_*.commit", 0)
+    with pytest.raises(Corrupt, match=f"commit {instants[0]} is empty"):
+        make_driver().table.view()
+    assert file.exists()
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_compaction_whose_completion_was_cut_short_is_carried_out_again(open_upserts: Open, kafka, size: int) -> None:
+    settings = {**ON_READ, **BUCKETS, **METADATA_TABLE, "hoodie__compact__inline__max__delta__commits": "1"}
+    upserts = open_upserts(**settings)
+    send(kafka.address, upserts.topic, [change(key, at) for at in range(1, 5) for key in range(10)])
+    upserts.land((0, 0, 10))
+    upserts.land((0, 10, 20))
+    instant = by_name(upserts.table.services())["compaction"].instant
+    [file] = Path(upserts.settings.base_path, ".hoodie", "timeline").glob(f"{instant}_*.commit")
+    cut_short(file, size)
+    upserts = open_upserts(**settings)
+    upserts.land((0, 20, 30))
+    assert not file.exists()
+    results = by_name(upserts.table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert results["compaction"].instant == instant
+    upserts.land((0, 30, 40))
+    assert_rows(upserts, {key: {"at": 4, "number": 4} for key in range(10)})
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own for the table."""
+    mount_point = tmp_path / "table"
+    mount_point.mkdir()
+    if not mount_small(mount_point, "16m"):
+        pytest.skip("mounting a small file system needs root: sudo make test-all")
+    yield mount_point
+    unmount(mount_point)
+
+
+@pytest.mark.parametrize("size", SHARES)
+def test_a_plan_of_the_metadata_table_that_was_cut_short_is_dropped_by_the_next_transaction(
+    make_driver: MakeDriver, size: int
+) -> None:
+    driver = make_driver(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="2")
+    for number in range(1, 4):
+        driver.land(number)
+    services = MetadataTableServices(driver.table._hudi, driver.settings.table, driver.table._locks)
+    with closing(services._hudi), services._clients:
+        instant = services._compaction_instant()
+        assert services._client.scheduleCompactionAtInstant(instant, services._hudi.option())
+    plan = cut_short(metadata_timeline(driver) / f"{instant}.compaction.requested", size)
+    driver.land(4)
+    assert not plan.exists()
+    assert not any(service.reason for service in driver.table.metadata_services())
+    driver.land(5)
+    assert driver.count() == driver.count(metadata=False) == 50
+
+
+@pytest.mark.parametrize("size", SHARES)
+@pytest.mark.parametrize("file", ["completed", "inflight"])
+def test_a_transaction_whose_files_in_the_metadata_table_were_cut_short_is_completed_again(
+    make_driver: MakeDriver, file: str, size: int
+) -> None:
+    driver = make_driver(**METADATA_TABLE)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    driver.table.complete(instant, stats, checkpoint(2), allow)
+    [completion] = Path(driver.settings.base_path, ".hoodie", "timeline").glob(f"{instant}_*.commit")
+    [in_metadata_table] = metadata_timeline(driver).glob(f"{instant}_*.deltacommit")
+    completion.unlink()
+    if file == "completed":
+        cut_short(in_metadata_table, size)
+    else:
+        in_metadata_table.unlink()
+        cut_short(metadata_timeline(driver) / f"{instant}.deltacommit.inflight", size)
+    table = make_driver(**METADATA_TABLE).table
+    assert table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
+    driver.land(3)
+    assert driver.count() == driver.count(metadata=False) == 30
+
+
+def test_a_disk_that_is_full_when_an_instant_is_begun_leaves_nothing_of_it(make_driver: MakeDriver, disk: Path) -> None:
+    driver = make_driver()
+    driver.land(1)
+    full = FullDisk(disk)
+    fill(full, disk)
+    with pytest.raises(OutcomeUnknown, match="No space left on device"):
+        driver.table.begin(2, 1)
+    full.end()
+    timeline = disk / ".hoodie" / "timeline"
+    begun = {file.name.partition(".")[0] for file in timeline.glob("*.inflight")}
+    assert {file.name.partition(".")[0] for file in timeline.glob("*.requested")} == begun
+    driver.land(2)
+    assert driver.count() == 20
+
+
+def metadata_timeline(driver: Driver) -> Path:
+    return Path(driver.settings.base_path, ".hoodie", "metadata", ".hoodie", "timeline")
+
+
+def fill(full: FullDisk, disk: Path) -> None:
+    """Leaves room for a file's name, and none for its content."""
+    full.begin()
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - 4096)
+
+
+class FillsDisk:
+    """The table lock of `driver`. The disk is full from when the metadata table has a next instant."""
+
+    def __init__(self, driver: Driver, disk: Path) -> None:
+        self._disk, self._locks, self._full = disk, driver.table._locks, FullDisk(disk)
+        self._timeline = metadata_timeline(driver)
+        self._earlier = self._completed()
+        self.is_full = False
+
+    @contextmanager
+    def __call__(self, purpose: str) -> Iterator[Callable[[], None]]:
+        with self._locks(purpose) as require_held:
+            yield lambda: (require_held(), self._fill())[0]
+
+    def end(self) -> None:
+        self._full.end()
+
+    def _fill(self) -> None:
+        if not self.is_full and self._completed() > self._earlier:
+            fill(self._full, self._disk)
+            self.is_full = True
+
+    def _completed(self) -> set[str]:
+        return {file.name for file in self._timeline.glob("*_*.deltacommit")}
+
+
+def test_a_disk_that_is_full_when_a_transaction_is_completed_leaves_it_pending(
+    make_driver: MakeDriver, disk: Path
+) -> None:
+    driver = make_driver(**METADATA_TABLE)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    locks = driver.table._locks = FillsDisk(driver, disk)
+    with pytest.raises(OutcomeUnknown, match="No space left on device"):
+        driver.table.complete(instant, stats, checkpoint(2), allow)
+    assert [file.stat().st_size for file in disk.glob(f".hoodie/timeline/{instant}_*.commit")] == [0]
+    locks.end()
+    assert driver.table.view((instant,)).instants[instant] is InstantState.PENDING
+    assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
+    assert driver.count() == driver.count(metadata=False) == 20
+
+
+def test_a_disk_that_is_full_when_a_clustering_is_completed_shows_no_row_twice(
+    make_driver: MakeDriver, disk: Path
+) -> None:
+    driver = make_driver(**CLUSTERING, **METADATA_TABLE)
+    for number in (1, 2):
+        driver.land(number)
+    locks = driver.table._locks = FillsDisk(driver, disk)
+    assert "No space left on device" in by_name(driver.table.services())["clustering"].reason
+    assert [file.stat().st_size for file in disk.glob(".hoodie/timeline/*_*.replacecommit")] == []
+    locks.end()
+    assert driver.count() == driver.count(metadata=False) == 20
+    results = by_name(driver.table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert driver.count() == driver.count(metadata=False) == 20
