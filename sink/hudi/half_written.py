@@ -20,6 +20,7 @@ py4j and the store raise.
 from __future__ import annotations
 
 import io
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -29,9 +30,11 @@ from pathlib import Path
 
 import fastavro
 import structlog
+from py4j.protocol import Py4JJavaError
 
+from sink.clients.java.errors import causes
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import REPLACE, TIMELINE, WRITES, ActiveTimeline, Instant
+from sink.hudi.instants import REPLACE, TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
 from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 from sink.hudi.metadata_timeline import METADATA_TIMELINE, completed, timeline_names
 from sink.hudi.moments import age
@@ -88,7 +91,8 @@ class HalfWritten:
 
     def _unreadable(self, snapshot: ActiveTimeline) -> Iterator[Instant]:
         """Yields what was planned, or is to begin, and nobody can read."""
-        requested = {entry for entry in snapshot.instants if entry.state == "REQUESTED"}
+        actions = _PLANS | TRANSACTION_ACTIONS
+        requested = {entry for entry in snapshot.instants if entry.state == "REQUESTED" and entry.action in actions}
         self._readable &= requested
         for entry in sorted(requested - self._readable):
             if self._is_unreadable(f"{TIMELINE}/{_name(entry)}", entry.action):
@@ -106,7 +110,7 @@ class HalfWritten:
         if self._scheme not in _WRITTEN_IN_PLACE:
             return
         pending = {entry.requested for entry in snapshot.instants if not entry.done}
-        names = timeline_names(self._hudi) or ()
+        names = self._metadata_names()
         done = completed(names)
         begun = done | {match[1] for match in map(_INFLIGHT.fullmatch, names) if match}
         for name in names:
@@ -157,16 +161,27 @@ class HalfWritten:
     def _directory(self) -> Path:
         return Path(str(self._hudi.path().toUri().getPath()))
 
+    def _metadata_names(self) -> Collection[str]:
+        """Lists the metadata table's timeline: on a disk without the JVM, with which each name takes three calls."""
+        if self._scheme != _DISK:
+            return timeline_names(self._hudi) or ()
+        directory = self._directory / METADATA_TIMELINE
+        return os.listdir(directory) if directory.is_dir() else ()
+
     def _read(self, file: str) -> bytes | None:
         """Reads a file of the table; None if it is gone. From a disk without Hadoop, which would compare the content
         with a checksum that may be cut short itself.
         """
-        if self._scheme != _DISK:
-            return self._hudi.content(file)
         try:
-            return (self._directory / file).read_bytes()
+            if self._scheme == _DISK:
+                return (self._directory / file).read_bytes()
+            return self._hudi.content(file)
         except FileNotFoundError:
             return None
+        except Py4JJavaError as error:
+            if "java.io.FileNotFoundException" in causes(error):
+                return None
+            raise
 
 
 def _name(entry: Instant) -> str:

@@ -130,8 +130,10 @@ class HudiTimeline:
         """Reads the active timeline: under the table lock if something on it is half-written, which no reader of the
         table understands.
         """
-        snapshot = self.snapshot()
-        if self._half_written.is_any(snapshot):
+        with self._reading():
+            snapshot = self._snapshot()
+            is_settled = not self._half_written.is_any(snapshot)
+        if not is_settled:
             with locks("delete what is half-written") as require_held:
                 return self.locked_snapshot(require_held)
         return snapshot
