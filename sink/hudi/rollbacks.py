@@ -38,9 +38,11 @@ class Rollbacks:
         """Returns files, relative to the table, that those of these listed rollbacks were to remove which are complete
         and took back nothing but these instants.
         """
-        rollbacks = [entry for entry in listed if entry.action == "rollback" and entry.done] if instants else []
-        removed = [self._removed(meta, entry) for entry in rollbacks if self._instants[entry] <= set(instants)]
-        return [path for paths in removed for path in paths]
+        timeline, paths = meta.getActiveTimeline(), []
+        for entry in listed if instants else ():
+            if entry.action == "rollback" and entry.done and self.instants(meta, timeline, entry) <= set(instants):
+                paths += self._removed(meta, entry)
+        return paths
 
     def forget(self, listed: Collection[Instant]) -> None:
         """Forgets the rollbacks that are not listed."""

@@ -62,6 +62,7 @@ def test_a_plan_that_was_cut_short_is_dropped_by_the_next_commit_or_service(make
     assert driver.count() == driver.count(metadata=False) == 40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", SHARES)
 def test_a_plan_of_a_rollback_that_was_cut_short_stops_nothing_and_the_instant_is_rolled_back(
     make_driver: MakeDriver, size: int
@@ -103,6 +104,7 @@ def test_a_transaction_whose_completion_was_cut_short_is_pending_and_is_complete
     assert driver.count() == driver.count(metadata=False) == 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", SHARES)
 def test_a_clustering_whose_completion_was_cut_short_is_dropped_and_planned_anew(
     make_driver: MakeDriver, size: int
@@ -119,6 +121,7 @@ def test_a_clustering_whose_completion_was_cut_short_is_dropped_and_planned_anew
     assert driver.count() == driver.count(metadata=False) == 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", SHARES)
 def test_a_cleaning_whose_completion_was_cut_short_is_carried_out_again(make_driver: MakeDriver, size: int) -> None:
     settings = {**CLUSTERING, **METADATA_TABLE, "hoodie__clean__commits__retained": "1"}
@@ -135,6 +138,7 @@ def test_a_cleaning_whose_completion_was_cut_short_is_carried_out_again(make_dri
     assert driver.count() == driver.count(metadata=False) == 50
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", SHARES)
 def test_a_rollback_whose_completion_was_cut_short_is_carried_out_again(make_driver: MakeDriver, size: int) -> None:
     driver = make_driver(**METADATA_TABLE)
@@ -211,7 +215,7 @@ def test_a_plan_of_the_metadata_table_that_was_cut_short_is_dropped_by_the_next_
 
 
 @pytest.mark.parametrize("size", SHARES)
-@pytest.mark.parametrize("file", ["completed", "inflight"])
+@pytest.mark.parametrize("file", ["completed", pytest.param("inflight", marks=pytest.mark.thorough)])
 def test_a_transaction_whose_files_in_the_metadata_table_were_cut_short_is_completed_again(
     make_driver: MakeDriver, file: str, size: int
 ) -> None:
