@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import errno
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.waiting import eventually
 
 CHUNK = bytes(65536)
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """Makes the directory, a file system of its own while the context lasts. Skips the test that may not mount one."""
+    directory.mkdir()
+    if not mount_small(directory, size):
+        pytest.skip("mounting a small file system needs root: sudo make test-all")
+    try:
+        yield directory
+    finally:
+        unmount(directory)
 
 
 def mount_small(directory: Path, size: str) -> bool:

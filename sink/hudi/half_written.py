@@ -24,7 +24,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -142,11 +141,11 @@ class HalfWritten:
         file = f"{TIMELINE}/{_name(entry)}"
         if not _is_cut_short(self._read(file)):
             return False
-        seconds = age(entry.completed or "", self._hudi.instant_now())
-        with suppress(FileNotFoundError):
-            changed_seconds = time.time() - (self._directory / file).stat().st_mtime
-            return seconds - changed_seconds < _CHANGED_SECONDS
-        return False
+        try:
+            unchanged_seconds = time.time() - (self._directory / file).stat().st_mtime
+        except FileNotFoundError:
+            return False
+        return age(entry.completed or "", self._hudi.instant_now()) - unchanged_seconds < _CHANGED_SECONDS
 
     def _pending(self, entry: Instant) -> Instant:
         other = _PENDING_ACTIONS.get(entry.action, "")

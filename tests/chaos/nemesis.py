@@ -223,9 +223,11 @@ def edit_zookeeper(arena: Arena, chance: Random) -> str:
 
 
 def _goes_on(arena: Arena, since: float) -> bool:
-    """Whether the fleet commits again by itself, without an operator."""
+    """Whether the fleet commits again by itself, without an operator: twice, because the first may have been complete
+    but for its end, and the next one meets what is missing.
+    """
     deadline = time.monotonic() + PATIENCE
-    while not any(at > since for at in arena.commits.values()):
+    while sum(at > since for at in arena.commits.values()) < 2:
         try:
             if arena.fleet.view().halt is not None:
                 return False

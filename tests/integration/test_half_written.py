@@ -13,9 +13,10 @@ import pytest
 
 from coordination.errors import Corrupt, OutcomeUnknown
 from coordination.state.model import InstantState
+from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.hudi.metadata_services import MetadataTableServices
-from sink.hudi.table import TableOutcome
-from tests.disk import FullDisk, mount_small, unmount
+from sink.hudi.table import Table, TableOutcome
+from tests.disk import FullDisk, small_disk
 from tests.integration.conftest import MakeDriver, Open
 from tests.integration.rewrites_kit import service_client
 from tests.integration.table_kit import CLUSTERING, Driver, allow, by_name, checkpoint
@@ -31,7 +32,7 @@ METADATA_TABLE = {"hoodie__metadata__enable": "true"}
 def plan_cut_short(driver: Driver, size: int) -> Path:
     """Plans a clustering, and cuts its file to a share of 8 parts."""
     instant = service_client(driver).schedule("Clustering", {})
-    return cut_short(Path(driver.settings.base_path, ".hoodie", "timeline", f"{instant}.clustering.requested"), size)
+    return cut_short(timeline(driver) / f"{instant}.clustering.requested", size)
 
 
 def cut_short(plan: Path, size: int) -> Path:
@@ -42,8 +43,35 @@ def cut_short(plan: Path, size: int) -> Path:
 
 
 def completion_cut_short(driver: Driver, pattern: str, size: int) -> Path:
-    [file] = Path(driver.settings.base_path, ".hoodie", "timeline").glob(pattern)
+    [file] = timeline(driver).glob(pattern)
     return cut_short(file, size)
+
+
+def timeline(driver: Driver) -> Path:
+    return Path(driver.settings.base_path, ".hoodie", "timeline")
+
+
+def metadata_timeline(driver: Driver) -> Path:
+    return Path(driver.settings.base_path, ".hoodie", "metadata", ".hoodie", "timeline")
+
+
+def complete_second(driver: Driver) -> tuple[str, list[str]]:
+    """Completes transaction 2, of ten rows. Returns its instant and stats."""
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    driver.table.complete(instant, stats, checkpoint(2), allow)
+    return instant, stats
+
+
+def served(table: Table) -> dict[str, ServiceOutcome]:
+    """Runs the table services, none of which fails."""
+    results = by_name(table.services())
+    assert not any(result.reason for result in results.values()), results
+    return results
+
+
+def assert_count(driver: Driver, rows: int) -> None:
+    assert driver.count() == driver.count(metadata=False) == rows
 
 
 @pytest.mark.parametrize("size", SHARES)
@@ -55,11 +83,10 @@ def test_a_plan_that_was_cut_short_is_dropped_by_the_next_commit_or_service(make
     driver.land(4)
     assert not plan.exists()
     plan = plan_cut_short(driver, size)
-    results = by_name(driver.table.services())
-    assert not any(result.reason for result in results.values()), results
+    results = served(driver.table)
     assert results["clustering"].instant
     assert not plan.exists()
-    assert driver.count() == driver.count(metadata=False) == 40
+    assert_count(driver, 40)
 
 
 @pytest.mark.thorough
@@ -75,14 +102,13 @@ def test_a_plan_of_a_rollback_that_was_cut_short_stops_nothing_and_the_instant_i
     entry = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
     rollback = str(hudi.client.createNewInstantTime(False))
     table.scheduleRollback(hudi.engine_context, rollback, entry, False, True, False)
-    plan = cut_short(Path(driver.settings.base_path, ".hoodie", "timeline", f"{rollback}.rollback.requested"), size)
+    plan = cut_short(timeline(driver) / f"{rollback}.rollback.requested", size)
     driver.table.roll_back(instant)
     assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
     driver.land(2)
-    results = by_name(driver.table.services())
-    assert not any(result.reason for result in results.values()), results
+    served(driver.table)
     assert not plan.exists()
-    assert driver.count() == driver.count(metadata=False) == 20
+    assert_count(driver, 20)
 
 
 @pytest.mark.parametrize("size", SHARES)
@@ -91,9 +117,7 @@ def test_a_transaction_whose_completion_was_cut_short_is_pending_and_is_complete
 ) -> None:
     driver = make_driver(**METADATA_TABLE)
     driver.land(1)
-    instant = driver.table.begin(2, 1)
-    stats = driver.write(instant, 20)
-    driver.table.complete(instant, stats, checkpoint(2), allow)
+    instant, stats = complete_second(driver)
     file = completion_cut_short(driver, f"{instant}_*.commit", size)
     table = make_driver(**METADATA_TABLE).table
     view = table.view((instant,))
@@ -101,7 +125,7 @@ def test_a_transaction_whose_completion_was_cut_short_is_pending_and_is_complete
     assert view.checkpoint == checkpoint(1)
     assert table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
     assert not file.exists()
-    assert driver.count() == driver.count(metadata=False) == 20
+    assert_count(driver, 20)
 
 
 @pytest.mark.thorough
@@ -114,11 +138,10 @@ def test_a_clustering_whose_completion_was_cut_short_is_dropped_and_planned_anew
         driver.land(number)
     instant = by_name(driver.table.services())["clustering"].instant
     file = completion_cut_short(driver, f"{instant}_*.replacecommit", size)
-    results = by_name(make_driver(**CLUSTERING, **METADATA_TABLE).table.services())
-    assert not any(result.reason for result in results.values()), results
+    results = served(make_driver(**CLUSTERING, **METADATA_TABLE).table)
     assert results["clustering"].instant > instant
     assert not file.exists()
-    assert driver.count() == driver.count(metadata=False) == 20
+    assert_count(driver, 20)
 
 
 @pytest.mark.thorough
@@ -132,10 +155,9 @@ def test_a_cleaning_whose_completion_was_cut_short_is_carried_out_again(make_dri
     instant = results["cleaning"].instant
     assert instant, results
     completion_cut_short(driver, f"{instant}_*.clean", size)
-    results = by_name(make_driver(**settings).table.services())
-    assert not any(result.reason for result in results.values()), results
+    results = served(make_driver(**settings).table)
     assert results["cleaning"].instant == instant
-    assert driver.count() == driver.count(metadata=False) == 50
+    assert_count(driver, 50)
 
 
 @pytest.mark.thorough
@@ -152,7 +174,7 @@ def test_a_rollback_whose_completion_was_cut_short_is_carried_out_again(make_dri
     table.roll_back(instant)
     assert table.view((instant,)).instants[instant] is InstantState.ROLLED_BACK
     driver.land(2)
-    assert driver.count() == driver.count(metadata=False) == 20
+    assert_count(driver, 20)
 
 
 def test_a_completion_that_was_cut_short_stays_if_a_later_write_is_whole(make_driver: MakeDriver) -> None:
@@ -177,8 +199,7 @@ def test_a_compaction_whose_completion_was_cut_short_is_carried_out_again(open_u
     upserts = open_upserts(**settings)
     upserts.land((0, 20, 30))
     assert not file.exists()
-    results = by_name(upserts.table.services())
-    assert not any(result.reason for result in results.values()), results
+    results = served(upserts.table)
     assert results["compaction"].instant == instant
     upserts.land((0, 30, 40))
     assert_rows(upserts, {key: {"at": 4, "number": 4} for key in range(10)})
@@ -187,12 +208,8 @@ def test_a_compaction_whose_completion_was_cut_short_is_carried_out_again(open_u
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own for the table."""
-    mount_point = tmp_path / "table"
-    mount_point.mkdir()
-    if not mount_small(mount_point, "16m"):
-        pytest.skip("mounting a small file system needs root: sudo make test-all")
-    yield mount_point
-    unmount(mount_point)
+    with small_disk(tmp_path / "table", "16m") as mount_point:
+        yield mount_point
 
 
 @pytest.mark.parametrize("size", SHARES)
@@ -211,7 +228,7 @@ def test_a_plan_of_the_metadata_table_that_was_cut_short_is_dropped_by_the_next_
     assert not plan.exists()
     assert not any(service.reason for service in driver.table.metadata_services())
     driver.land(5)
-    assert driver.count() == driver.count(metadata=False) == 50
+    assert_count(driver, 50)
 
 
 @pytest.mark.parametrize("size", SHARES)
@@ -221,10 +238,8 @@ def test_a_transaction_whose_files_in_the_metadata_table_were_cut_short_is_compl
 ) -> None:
     driver = make_driver(**METADATA_TABLE)
     driver.land(1)
-    instant = driver.table.begin(2, 1)
-    stats = driver.write(instant, 20)
-    driver.table.complete(instant, stats, checkpoint(2), allow)
-    [completion] = Path(driver.settings.base_path, ".hoodie", "timeline").glob(f"{instant}_*.commit")
+    instant, stats = complete_second(driver)
+    [completion] = timeline(driver).glob(f"{instant}_*.commit")
     [in_metadata_table] = metadata_timeline(driver).glob(f"{instant}_*.deltacommit")
     completion.unlink()
     if file == "completed":
@@ -235,7 +250,7 @@ def test_a_transaction_whose_files_in_the_metadata_table_were_cut_short_is_compl
     table = make_driver(**METADATA_TABLE).table
     assert table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
     driver.land(3)
-    assert driver.count() == driver.count(metadata=False) == 30
+    assert_count(driver, 30)
 
 
 def test_a_disk_that_is_full_when_an_instant_is_begun_leaves_nothing_of_it(make_driver: MakeDriver, disk: Path) -> None:
@@ -251,10 +266,6 @@ def test_a_disk_that_is_full_when_an_instant_is_begun_leaves_nothing_of_it(make_
     assert {file.name.partition(".")[0] for file in timeline.glob("*.requested")} == begun
     driver.land(2)
     assert driver.count() == 20
-
-
-def metadata_timeline(driver: Driver) -> Path:
-    return Path(driver.settings.base_path, ".hoodie", "metadata", ".hoodie", "timeline")
 
 
 def fill(full: FullDisk, disk: Path) -> None:
@@ -303,7 +314,7 @@ def test_a_disk_that_is_full_when_a_transaction_is_completed_leaves_it_pending(
     locks.end()
     assert driver.table.view((instant,)).instants[instant] is InstantState.PENDING
     assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
-    assert driver.count() == driver.count(metadata=False) == 20
+    assert_count(driver, 20)
 
 
 def test_a_disk_that_is_full_when_a_clustering_is_completed_shows_no_row_twice(
@@ -316,7 +327,6 @@ def test_a_disk_that_is_full_when_a_clustering_is_completed_shows_no_row_twice(
     assert "No space left on device" in by_name(driver.table.services())["clustering"].reason
     assert [file.stat().st_size for file in disk.glob(".hoodie/timeline/*_*.replacecommit")] == []
     locks.end()
-    assert driver.count() == driver.count(metadata=False) == 20
-    results = by_name(driver.table.services())
-    assert not any(result.reason for result in results.values()), results
-    assert driver.count() == driver.count(metadata=False) == 20
+    assert_count(driver, 20)
+    served(driver.table)
+    assert_count(driver, 20)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk import FullDisk, ReadOnlyDisk, mount_small, unmount
+from tests.disk import FullDisk, ReadOnlyDisk, small_disk
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
@@ -21,12 +21,8 @@ ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of 32 MiB."""
-    mount_point = tmp_path / "disk"
-    mount_point.mkdir()
-    if not mount_small(mount_point, "32m"):
-        pytest.skip("mounting a small file system needs root: sudo make test-all")
-    yield mount_point
-    unmount(mount_point)
+    with small_disk(tmp_path / "disk", "32m") as mount_point:
+        yield mount_point
 
 
 @pytest.mark.thorough
