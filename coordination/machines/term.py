@@ -217,13 +217,13 @@ class Term(Exchange):
         return self.fence_and_queue(writes.enter(self.keeper_view, t, header, halt))
 
     def end(self, t: Transaction) -> Operation:
-        results = transactions.results(t)
+        written = transactions.written(t, self.table_view.checkpoint)
         self.note(
             "transaction.ended",
             transaction=t.header.number,
             outcome=t.header.phase.value,
-            records=sum(result.records for result in results),
-            errors=sum(result.errors for result in results),
+            records=sum(result.records for result in written.results),
+            errors=sum(result.errors for result in written.results),
         )
         if t.header.phase is Phase.COMMITTED:
             evidence = log_continuity.evidence(transactions.reads(t), self.keeper_view.states)
@@ -233,7 +233,7 @@ class Term(Exchange):
                 partitions=evidence.compared,
                 without_record=evidence.absent,
             )
-        return self.fence_and_queue(writes.end(self.keeper_view, t, self.wall, self.config.divide_after))
+        return self.fence_and_queue(writes.end(self.keeper_view, t, written, self.wall, self.config.divide_after))
 
     def halt(self, halt: Halt) -> Operation | None:
         """Halts the sink; None if it is halted already."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from coordination.planning import log_continuity, schema_identity, write_tasks
 from coordination.state.failures import AWAY, Failure, FailureKind
-from coordination.state.log_records import ReadRange
+from coordination.state.log_records import Anchor, ReadRange
 from coordination.state.model import (
     Checkpoint,
     Gap,
@@ -46,6 +46,14 @@ class MustAbort:
     reason: str
     blamed: tuple[str, ...] = ()
     failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The results of a transaction, and the last record that it read of each partition."""
+
+    results: tuple[SliceResult, ...]
+    last_records: Mapping[TopicPartition, Anchor]
 
 
 Readiness = Waiting | AllReported | MustAbort
@@ -202,17 +210,25 @@ def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
     )
 
 
+def written(transaction: Transaction, newest: Checkpoint | None) -> Written:
+    """Takes what a transaction wrote from its commit, the table's `newest`: after it the write statuses may be gone. A
+    transaction that has no commit, or whose table was restored since, has only these.
+    """
+    if newest is None or newest.number != transaction.header.number:
+        return Written(results(transaction), log_continuity.last_records(reads(transaction)))
+    last_records = {source: end.anchor for source, end in newest.ends.items() if end.anchor is not None}
+    return Written(newest.results, last_records)
+
+
 def settled(
-    states: Mapping[TopicPartition, PartitionState], transaction: Transaction
+    states: Mapping[TopicPartition, PartitionState], header: Header, last_records: Mapping[TopicPartition, Anchor]
 ) -> dict[TopicPartition, PartitionState]:
     """Returns the states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
-    aborted one stay BEFORE.
+    aborted one stay BEFORE. `last_records` are those that the transaction read, where it read any.
     """
-    header = transaction.header
     changed: dict[TopicPartition, PartitionState] = {}
     if header.phase is Phase.ABORTED:
         return changed
-    anchors = log_continuity.last_records(reads(transaction))
     for source, state in states.items():
         if state.open and state.open[0].batch == header.batch:
             open_range = state.open[0]
@@ -222,7 +238,7 @@ def settled(
                 open_range.end,
                 open_range.generation,
                 state.open[1:],
-                anchors.get(source, state.anchor),
+                last_records.get(source, state.anchor),
             )
     return changed
 
@@ -238,7 +254,8 @@ def checkpoint(
 ) -> Checkpoint:
     """Returns the checkpoint for the commit of `transaction`: cumulative, idle partitions included. `newest` is the one
     that it follows."""
-    after = {**states, **settled(states, transaction)}
+    last_records = log_continuity.last_records(reads(transaction))
+    after = {**states, **settled(states, transaction.header, last_records)}
     return Checkpoint(
         sink=sink,
         keeper=info.uuid,

@@ -110,13 +110,15 @@ def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt
     return WritePlan(header.phase.value, (tuple(ops),))
 
 
-def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> WritePlan:
+def end(
+    view: KeeperView, transaction: Transaction, written: transactions.Written, wall: float, divide_after: int
+) -> WritePlan:
     """Settles a COMMITTED transaction, or removes an ABORTED one that is rolled back. One that ran out of memory counts
     as having failed `divide_after` times: the next attempt has to be smaller. A failure of the store does not count: it
     says nothing of the batch.
     """
     header = transaction.header
-    ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
+    ledger = transactions.ended(view.ledger, header, header.phase.value, written.results, wall)
     if header.phase is Phase.ABORTED:
         attempts = ledger.attempts.get(header.batch, 0)
         if transactions.ran_out_of_memory(transaction):
@@ -126,7 +128,7 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
         if attempts != ledger.attempts.get(header.batch, 0):
             ledger = replace(ledger, attempts={**ledger.attempts, header.batch: attempts})
     ledger = _pruned(ledger, view.states)
-    changed = transactions.settled(view.states, transaction)
+    changed = transactions.settled(view.states, header, written.last_records)
     header_deletion = [Delete(tree.header_path(header.number), transaction.version)]
     return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), header_deletion), ledger)
 

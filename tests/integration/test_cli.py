@@ -25,6 +25,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from coordination.machines import writes
+from coordination.machines.transactions import written
 from coordination.planning import write_tasks
 from coordination.state import codec, tree
 from coordination.state.failures import Halt, HaltKind
@@ -129,7 +130,8 @@ class Fleet:
 
     def settle(self) -> None:
         view = self.fresh()
-        self.write(writes.end(view, view.transactions[0], time.time(), divide_after=3))
+        ending = view.transactions[0]
+        self.write(writes.end(view, ending, written(ending, None), time.time(), divide_after=3))
 
     def halt(self, reason: str = "undecodable record", offset: int | None = 17) -> None:
         source = next(iter(self.log.partitions))

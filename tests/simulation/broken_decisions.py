@@ -199,8 +199,8 @@ def task_for_two(tasks: dict[str, Any]) -> None:
 def aborted_ranges_become_after(patch: Patch) -> None:
     original = transactions.settled
 
-    def settled(states: Any, t: Any) -> Any:
-        return original(states, replace(t, header=replace(t.header, phase=Phase.COMMITTED)))
+    def settled(states: Any, header: Any, last_records: Any) -> Any:
+        return original(states, replace(header, phase=Phase.COMMITTED), last_records)
 
     patch(transactions, "settled", settled)
 
@@ -208,10 +208,15 @@ def aborted_ranges_become_after(patch: Patch) -> None:
 def later_ranges_dropped_with_the_first(patch: Patch) -> None:
     original = transactions.settled
 
-    def settled(states: Any, t: Any) -> Any:
-        return {source: replace(state, open=()) for source, state in original(states, t).items()}
+    def settled(*arguments: Any) -> Any:
+        return {source: replace(state, open=()) for source, state in original(*arguments).items()}
 
     patch(transactions, "settled", settled)
+
+
+def settled_by_the_write_statuses(patch: Patch) -> None:
+    original = transactions.written
+    patch(transactions, "written", lambda t, _: original(t, None))
 
 
 def gaps_left_out_of_the_checkpoint(patch: Patch) -> None:

@@ -138,7 +138,7 @@ def after_before_the_commit(patch: Patch) -> None:
     def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
         op = original(self, t, phase, instant)
         if phase is Phase.PREPARED and isinstance(op, Write):
-            settled = tree.shard_ops(self.keeper_view, transactions.settled(self.keeper_view.states, t))
+            settled = tree.shard_ops(self.keeper_view, transactions.settled(self.keeper_view.states, t.header, {}))
             return replace(op, ops=(*op.ops, *settled))
         return op
 

@@ -11,7 +11,7 @@ from coordination.errors import Corrupt
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
-from coordination.state.failures import FailureKind
+from coordination.state.failures import FailureKind, Halt, HaltKind
 from coordination.state.messages import Complete, Operation, Write
 from coordination.state.model import (
     NO_TRANSACTION,
@@ -136,7 +136,13 @@ class Invariants:
         if view.halt is None:
             self.halts.clear()
         elif before.halt is None:
-            self.halts.append(view.halt.reason)
+            self._halted(view.halt)
+
+    def _halted(self, halt: Halt) -> None:
+        self.halts.append(halt.reason)
+        has_changed = any(partition.truncations for partition in self._log.partitions.values())
+        if halt.kind is HaltKind.LOG_CHANGED and not has_changed:
+            raise Violation("a log is said to have changed only if it has", halt.reason)
 
     @contextmanager
     def resetting(self, moves: Iterable[Move]) -> Iterator[None]:

@@ -644,6 +644,20 @@ def test_what_is_not_what_it_was_decided_with_is_not_committed(env: Environment,
     assert not env.table.commits
 
 
+def test_a_commit_is_settled_as_the_table_has_it_though_its_write_statuses_are_gone(env: Environment) -> None:
+    term = _all_written(env)
+    committed = env.table.complete(term.until(Complete))
+    env.keeper.remove(f"{tree.transaction_path(1)}/status/{WORKERS[0]}")
+    env.keeper.remove(f"{tree.transaction_path(1)}/status/{WORKERS[1]}")
+    term.answer(committed)
+    term.until("settle")
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
+    last_record = env.view.states[SOURCE].anchor
+    assert last_record is not None
+    assert last_record.offset == 49
+    assert env.view.ledger.history[-1].records == 50
+
+
 def _started(env: Environment) -> Driver:
     term = new_term(env)
     term.until("STARTED")
