@@ -55,16 +55,21 @@ class RangeGroup:
 
 @dataclass(frozen=True, slots=True)
 class LogCheck:
-    """The comparison with the log: spans by partition, and the topics' cleanup policies."""
+    """The comparison with the log: spans by partition, and the topics' ids and cleanup policies."""
 
     spans: Mapping[LogPartition, LogRange]
+    topic_ids: Mapping[str, str | None]
+    """None for a topic that is not in Kafka."""
     cleanup: Mapping[str, Cleanup]
     digests: DigestCount = field(default_factory=DigestCount)
 
     def compares(self, group: RangeGroup) -> bool:
-        """Returns whether the log still has all offsets of this group, so that counts can be compared."""
+        """Returns whether the log still has all offsets of this group, so that counts can be compared. The log of a
+        topic that was created again has none of those before."""
         span = self.spans.get(group.source)
-        return span is not None and group.low >= span.start and len(group.ranges) == 1
+        if span is None or group.low < span.start or group.high > span.end or len(group.ranges) > 1:
+            return False
+        return group.ranges[0].result.slice.topic_id == self.topic_ids.get(group.source.topic)
 
     def hole_reason(self, topic: str) -> str:
         """Tells why the log may have holes where the table has rows."""

@@ -143,7 +143,9 @@ class LogReader:
         if not pending:
             return short
         consumer.bind({source.topic: self._topic_ids[source.topic] for source in pending})
-        consumer.assign([KafkaPartition(s.topic, s.partition, span.start) for s, span in pending.items()])
+        partitions = [KafkaPartition(s.topic, s.partition, span.start) for s, span in pending.items()]
+        consumer.assign(partitions)
+        consumer.resume(partitions)  # an earlier read has paused what it had read to the end
         last_message_at = time.monotonic()
         try:
             while pending:
@@ -173,6 +175,7 @@ class LogReader:
         short: dict[LogPartition, int] = {}
         delivered: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
         ended: list[tuple[LogPartition, int]] = []
+        outside: list[LogPartition] = []
         parts = (map(part, messages) for part in (Message.topic, Message.partition, Message.error))
         for message, topic, partition, error in zip(messages, *parts, strict=True):
             if error is None:
@@ -184,6 +187,8 @@ class LogReader:
                     raise damage
                 # Damage behind the range ends it, too: what the range has of records came before it.
                 ended.append((source, offset))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                outside.append(LogPartition(str(topic), int(partition or 0)))
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), records in delivered.items():
@@ -196,6 +201,15 @@ class LogReader:
             receive(source, LogRecords(records[:kept], offsets[:kept]))
             if offsets[-1] + 1 >= span.end:
                 _finish(consumer, source, pending)
+        for source in filter(pending.__contains__, outside):
+            span = self.span(source)
+            if pending[source].start < span.start < pending[source].end:
+                # What was to be read next has expired: the log goes on from its first offset.
+                onward = [KafkaPartition(source.topic, source.partition, span.start)]
+                consumer.incremental_unassign(onward)
+                consumer.incremental_assign(onward)
+            else:
+                ended.append((source, max(span.start, span.end)))
         for source, position in ended:
             if source in pending:
                 if position < pending[source].end:

@@ -75,7 +75,7 @@ class LogComparison:
             cleanup = {name: state.cleanup for name, state in states.items()}
             topic_ids = {name: state.topic_id for name, state in states.items()}
             compared = digests.compare(spans, topic_ids, cleanup, self.findings)
-            check = LogCheck(spans, cleanup, compared)
+            check = LogCheck(spans, topic_ids, cleanup, compared)
             holes = holes_in_log(self.ledger, check, self.groups, self.provenance)
             reader.read_uncommitted(holes, lambda source, records: self.ledger.add_stored(source, records.offsets))
         self._note_unknown_policies(states)

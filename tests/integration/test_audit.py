@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -29,8 +30,9 @@ from rich.console import Console
 
 from coordination.errors import ConfigError
 from sink.audit.audit import audit
+from sink.audit.checkpoints import LogPartition
 from sink.audit.failures import TryAgain
-from sink.audit.log import LogReader, TopicAccess, as_kafka_prints
+from sink.audit.log import LogRange, LogReader, TopicAccess, as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
 from sink.commands.auditor import sink_errors
 from sink.devtools.local.kafka import KafkaServer
@@ -131,6 +133,17 @@ class Orders:
             return len(self.offsets(0, 0, 50)) < 50
 
         eventually("the broker compacted", compacted, 90)
+
+    def delete_records(self, before: int) -> None:
+        deletion = KafkaPartition(self.topic, 0, before)
+        self.admin.delete_records([deletion])[deletion].result()
+
+    def recreate(self) -> str:
+        """Returns the new id of the topic."""
+        self.admin.delete_topics([self.topic])[self.topic].result()
+        eventually("the topic is gone", lambda: self.topic not in self.admin.list_topics(timeout=10).topics)
+        self.admin.create_topics([NewTopic(self.topic, 1, 1)])[self.topic].result()
+        return as_kafka_prints(self._described().topic_id)
 
     def bare(self) -> None:
         """Continues with a table without provenance columns."""
@@ -383,7 +396,7 @@ def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so
     orders = make_orders()
     orders.produce(map(str, range(100)))
     orders.land()
-    orders.admin.delete_records([KafkaPartition(orders.topic, 0, 60)])[KafkaPartition(orders.topic, 0, 60)].result()
+    orders.delete_records(60)
     report = orders.audit()
     assert report.held, report.failures
     assert f"{orders.topic}-0[0, 60) is no longer in the log" in sentences(report, FindingKind.EXPIRED)
@@ -401,17 +414,47 @@ def test_a_checkpoint_beyond_the_end_of_the_log_is_found(make_orders: OrdersFact
     assert "the checkpoint ends at 25, the log at 10" in sentences(report, FindingKind.NOT_IN_LOG)
 
 
+def test_offsets_that_the_log_has_no_more_when_they_are_asked_for_are_passed_over(make_orders: OrdersFactory) -> None:
+    orders = make_orders()
+    orders.produce(map(str, range(100)))
+    source = LogPartition(orders.topic, 0)
+    received: list[int] = []
+    with closing(LogReader(TopicAccess(orders.address))) as reader:
+        reader.topics([orders.topic])
+        span = reader.span(source)
+        orders.delete_records(60)
+        assert reader.read({source: span}, lambda _, records: received.extend(records.offsets)) == {}
+        assert received == [*range(60, 100)]
+        assert reader.read({source: LogRange(0, 50)}, lambda *_: pytest.fail("records came")) == {}
+        assert reader.read({source: LogRange(150, 200)}, lambda *_: pytest.fail("records came")) == {source: 100}
+
+
 def test_a_topic_made_anew_cannot_vouch_for_the_table(make_orders: OrdersFactory) -> None:
     orders = make_orders()
     orders.produce(map(str, range(10)))
     orders.land()
-    orders.admin.delete_topics([orders.topic])[orders.topic].result()
-    eventually("the topic is gone", lambda: orders.topic not in orders.admin.list_topics(timeout=10).topics)
-    orders.admin.create_topics([NewTopic(orders.topic, 1, 1)])[orders.topic].result()
+    orders.recreate()
     report = orders.audit()
     assert kinds(report) == {FindingKind.TOPIC_ID}
     assert orders.table.topic_id in sentences(report, FindingKind.TOPIC_ID)
     assert report.digests == DigestCount(not_compared={"another topic id": 1})
+
+
+def test_counts_of_a_topic_before_it_was_made_anew_are_not_held_against_its_log(make_orders: OrdersFactory) -> None:
+    orders = make_orders()
+    orders.bare()
+    orders.produce(map(str, range(100)))
+    orders.land()
+    orders.produce(map(str, range(100)))
+    orders.land()
+    topic_id = orders.recreate()
+    orders.produce(map(str, range(10)))
+    orders.table.checkpoint["topics"] = {orders.topic: topic_id}
+    orders.table.commit(replace(orders.added(0, range(10), 0, 10), generation=1))
+    report = orders.audit()
+    assert report.held, report.failures
+    assert not sentences(report, FindingKind.HOLE)
+    assert report.digests == DigestCount(1, not_compared={"another topic id": 2})
 
 
 def test_without_provenance_the_log_still_counts(make_orders: OrdersFactory) -> None:
