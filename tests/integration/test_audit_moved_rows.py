@@ -1,6 +1,8 @@
-"""The audit knows rows that Hudi writes again when a key's change comes late, in another table partition."""
+"""The audit knows rows that Hudi writes again when a key's change comes late."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -13,12 +15,31 @@ from tests.integration.upsert_kit import INDEXES, ON_READ, change, send
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("kind", [ON_READ, pytest.param({}, marks=pytest.mark.thorough)], ids=["on read", "on write"])
-def test_a_row_that_a_late_change_in_another_table_partition_does_not_move_is_that_of_its_record(
-    open_upserts: Open, kafka, kind: dict[str, str]
+ELSEWHERE = {"partition__field__name": "number"}
+"""The late change is in another table partition than the row."""
+
+
+def _case(name: str, *settings: dict[str, str], thorough: bool = True) -> Any:
+    merged = {name: value for each in settings for name, value in each.items()}
+    return pytest.param(merged, id=name, marks=[pytest.mark.thorough] if thorough else [])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        _case("on read, record, elsewhere", ON_READ, INDEXES["record"], ELSEWHERE, thorough=False),
+        _case("on read, record", ON_READ, INDEXES["record"], thorough=False),
+        _case("on read, bucket", ON_READ, INDEXES["bucket"]),
+        _case("on write, record, elsewhere", INDEXES["record"], ELSEWHERE),
+        _case("on write, record", INDEXES["record"]),
+        _case("on write, bloom", INDEXES["bloom"]),
+    ],
+)
+def test_a_row_that_a_late_change_of_its_key_leaves_is_that_of_its_record(
+    open_upserts: Open, kafka, more: dict[str, str]
 ) -> None:
-    """Hudi writes the row again, in the name of the late change's commit."""
-    more = {**kind, **INDEXES["record"], "partition__field__name": "number", "ordering__field__name": "at"}
+    """Hudi may write the row again, in the name of the late change's commit."""
+    more = {**more, "ordering__field__name": "at"}
     upserts = open_upserts(**more, provenance__columns="true")
     send(kafka.address, upserts.topic, [change(key, 10, number=1) for key in (1, 2, 3)])
     upserts.land((0, 0, 3))

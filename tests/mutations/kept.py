@@ -97,6 +97,8 @@ class _Consumer:
 
     def pause(self, _: Sequence[KafkaPartition]) -> None: ...
 
+    def resume(self, _: Sequence[KafkaPartition]) -> None: ...
+
     def unassign(self) -> None:
         self._waiting = []
 

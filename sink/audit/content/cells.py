@@ -183,8 +183,7 @@ class Comparison:
         if self.target.ordering is not None:
             number_commits(self.connection, self.coordinates.positions)
             counted = f"WHERE NOT {DELETES}"
-        moves_rows = self.target.places.partitions and self.has_meta
-        name_first_commits(self.connection, self.target.ordering if moves_rows else None)
+        name_first_commits(self.connection, self.target.ordering if self.has_meta else None)
         if self.target.ordering is not None and self.is_suffix:
             fold(self.connection, self.target.ordering)
             counted = f"SEMI JOIN winners USING ({COORDINATES})"

@@ -32,12 +32,13 @@ def number_commits(connection: duckdb.DuckDBPyConnection, positions: Mapping[int
 
 
 def name_first_commits(connection: duckdb.DuckDBPyConnection, ordering: Ordering | None) -> None:
-    """Makes the view `landed` of the view `stored`. `ordering` is None where rows stay in their table partition.
+    """Makes the view `landed`, from the view `stored` and the table `positions`. `ordering` is None where rows are not
+    changed, or do not name their commits.
 
-    Where a key's change comes late, by its ordering values, and in another table partition, Hudi writes the row again
-    in the name of that change's commit. Such a row counts as one of the commit that landed its record.
+    Where a key's change comes late, by its ordering values, Hudi may write the row again in the name of that change's
+    commit. Such a row counts as one of the earlier commit that landed its record.
     """
-    if ordering is None or not (ordering.is_global and ordering.fields):
+    if ordering is None or not ordering.fields:
         connection.execute("CREATE VIEW landed AS FROM stored")
         return
     late, own = (", ".join(f'{side}."{name}"' for name in ordering.fields) for side in ("late", "held"))
@@ -46,7 +47,10 @@ def name_first_commits(connection: duckdb.DuckDBPyConnection, ordering: Ordering
         f"""
         CREATE TEMP TABLE again AS
         SELECT {", ".join(f"held.{name}" for name in _COORDINATES)}, max(first._sink_commit) AS first FROM stored held
-        JOIN changes first ON {same} AND first._sink_commit <> held._sink_commit
+        JOIN changes first ON {same}
+        JOIN positions earlier ON earlier._sink_number = first._sink_commit
+        JOIN positions later ON later._sink_number = held._sink_commit
+            AND later._sink_position > earlier._sink_position
         SEMI JOIN changes late ON late._sink_key = held._sink_key AND late._sink_commit = held._sink_commit
             AND row({late}) < row({own})
         GROUP BY ALL;
