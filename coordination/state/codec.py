@@ -35,7 +35,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.require import require_int, require_seconds, require_str, require_times
+from coordination.state.require import require_digest, require_int, require_seconds, require_str, require_times
 from coordination.state.versions import PROTOCOL, require_own
 
 COMPRESS_ABOVE = 64 * 1024
@@ -70,8 +70,8 @@ def from_bytes(data: bytes, origin: str, build: Callable[[Any], T], version: int
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
     raw = inflater.decompress(data[len(_ZLIB_BYTES) :], _MAX_DECODED)
-    if not inflater.eof:
-        raise ValueError("compressed content is truncated or too large")
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("compressed content is truncated, too large, or followed by other bytes")
     return raw
 
 
@@ -216,13 +216,14 @@ def encode_status(s: WriteStatus) -> bytes:
 
 def decode_status(data: bytes, origin: str, version: int | None = None) -> WriteStatus:
     def build(d: Any) -> WriteStatus:
-        failure = d["failure"]
         return WriteStatus(
             number=require_int(d["number"]),
             incarnation=require_str(d["incarnation"]),
-            results=_decode_results(d["results"], dict(d["topics"])),
+            results=_decode_results(
+                d["results"], {require_str(name): require_str(topic_id) for name, topic_id in d["topics"]}
+            ),
             stats=tuple(require_str(stat) for stat in d["stats"]),
-            failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
+            failure=None if d["failure"] is None else _decode_failure(*d["failure"]),
             seconds=require_seconds(d["seconds"]),
             size=require_int(d["size"]),
             errors=tuple(
@@ -241,6 +242,16 @@ def decode_status(data: bytes, origin: str, version: int | None = None) -> Write
         )
 
     return from_bytes(data, origin, build, version)
+
+
+def _decode_failure(kind: Any, reason: Any, topic: Any, partition: Any, offset: Any) -> Failure:
+    return Failure(
+        FailureKind(kind),
+        require_str(reason),
+        None if topic is None else require_str(topic),
+        None if partition is None else require_int(partition),
+        None if offset is None else require_int(offset),
+    )
 
 
 def _decode_schemas(value: Any) -> tuple[tuple[str, str], ...]:
@@ -343,12 +354,12 @@ def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
             schemas=dict(_decode_schemas(d["schemas"])),
         )
 
-    data = encoded.encode()
-    if data.startswith(_ZLIB_BYTES):
-        try:
+    try:
+        data = encoded.encode()
+        if data.startswith(_ZLIB_BYTES):
             data = _ZLIB_BYTES + base64.b64decode(data[len(_ZLIB_BYTES) :], validate=True)
-        except binascii.Error as error:
-            raise Corrupt(f"{origin}: unreadable checkpoint ({error})") from error
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise Corrupt(f"{origin}: unreadable checkpoint ({error})") from error
     return from_bytes(data, origin, build)
 
 
@@ -375,7 +386,7 @@ def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, 
                 require_str(t), require_int(p), require_int(start), require_int(end), topics[t], require_int(generation)
             ),
             require_int(records),
-            int(digest, 16),
+            require_digest(digest),
             require_int(errors),
         )
         for t, p, start, end, generation, records, digest, errors in rows

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
+
+_DIGEST = re.compile("[0-9a-f]{1,16}")
 
 
 def require_int(value: Any) -> int:
@@ -25,6 +28,13 @@ def require_str(value: Any) -> str:
     if type(value) is not str:
         raise TypeError(f"expected text, found {value!r}")
     return value
+
+
+def require_digest(value: Any) -> int:
+    """Returns the number that up to 16 hexadecimal digits are. Raises TypeError and ValueError for anything else."""
+    if not _DIGEST.fullmatch(require_str(value)):
+        raise ValueError(f"expected a digest, found {value!r}")
+    return int(value, 16)
 
 
 def require_seconds(value: Any) -> float:

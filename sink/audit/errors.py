@@ -91,7 +91,8 @@ def add_errors(
     access: Access,
 ) -> tuple[Counter[LogPartition], int]:
     """Adds bad records that were not replayed to the ledger, like rows: they landed in the errors table. Returns their
-    number by partition, and the number of replayed ones.
+    number by partition, and the number of replayed ones. Without a committed slice that counts bad records the table is
+    not read: there may be none.
 
     `ranges`: of each sink of the table. An errors table may have rows of sinks of other tables, which do not count.
     """

@@ -162,8 +162,8 @@ def _check_metafile(table: TableFiles, folder: str) -> Iterator[AuditFinding]:
         depth = len(folder.split("/")) if folder else 0
         if (found := _DEPTH.search(table.read(metafile))) is None or int(found[1]) != depth:
             sentence = (
-                f"{place} is {depth} deep, and its {_METAFILE} says {int(found[1]) if found else 'nothing'}: readers"
-                " that begin with its files do not find the table"
+                f"{place} is {depth} levels deep, and its {_METAFILE} says {int(found[1]) if found else 'nothing'}:"
+                " readers that are given one of its files do not find the table"
             )
             yield AuditFinding(FindingKind.PARTITION_METAFILE, sentence)
 
@@ -175,7 +175,8 @@ def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[Aud
     instants: dict[str, list[str]] = defaultdict(list)
     findings: list[AuditFinding] = []
     for path in sorted(_list(table)):
-        match = _BASE_FILE.match(posixpath.basename(path))
+        name = posixpath.basename(path)
+        match = _BASE_FILE.match(name) or _LOG_FILE.match(name)
         if match:
             instants[match["instant"]].append(path)
         else:
@@ -252,8 +253,6 @@ def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> 
                 blocks = count_blocks(source)
                 is_lost = not blocks and file.writes + file.deletes > 0
                 return AuditFinding(FindingKind.FILE_UNREADABLE, f"{location} has no block") if is_lost else None
-            if not file.path.endswith(".parquet"):
-                return None
             rows = pq.ParquetFile(source).metadata.num_rows
     except (OSError, ValueError, pa.ArrowException) as error:
         return AuditFinding(FindingKind.FILE_UNREADABLE, f"{location}: {str(error)[:200]}")

@@ -31,7 +31,7 @@ MOST_BYTES = 16 * 1024
 CLIENT_SECONDS = 10.0
 MOST_CONNECTIONS = 64
 JOIN_SECONDS = 2.0
-TAKE_SECONDS = 20.0
+SEND_SECONDS = 20.0
 """The time that a client has to read an answer."""
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
@@ -40,10 +40,14 @@ _HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-SHARE = 0.5
-"""The share of one core that the server's thread may take."""
+CPU_SHARE = 0.5
+"""The share of one core that the server's thread may take, if a request takes less than 0.1 s of CPU."""
+MOST_FAILURES, MOST_OF_A_FAILURE = 20, 300
+"""Different failures of the loop that are logged, and the characters of each."""
 BURST_SECONDS = 0.5
+"""CPU seconds that may be used before it sleeps."""
 LONGEST_PAUSE_SECONDS = 0.1
+"""The longest sleep for one request: longer ones would hold the answers of all others."""
 
 
 class Connections:
@@ -58,10 +62,10 @@ class Connections:
     def throttle(self) -> None:
         """Sleeps if the thread has used more than its share. Call it for each connection and each request."""
         wall, used = time.monotonic(), time.thread_time()
-        self._budget = min(BURST_SECONDS, self._budget + (wall - self._wall) * SHARE) - (used - self._used)
+        self._budget = min(BURST_SECONDS, self._budget + (wall - self._wall) * CPU_SHARE) - (used - self._used)
         self._wall, self._used = wall, used
         if self._budget < 0:
-            time.sleep(min(LONGEST_PAUSE_SECONDS, -self._budget / SHARE))
+            time.sleep(min(LONGEST_PAUSE_SECONDS, -self._budget / CPU_SHARE))
 
 
 class Handler(RequestHandler):
@@ -110,7 +114,7 @@ class Handler(RequestHandler):
         if stream is not None:
             self.limits.busy.discard(stream)
         try:
-            await asyncio.wait_for(self.finish(body), TAKE_SECONDS)
+            await asyncio.wait_for(self.finish(body), SEND_SECONDS)
         except (StreamClosedError, asyncio.TimeoutError):
             if stream is not None:
                 stream.close()
@@ -217,7 +221,17 @@ class ServerThread:
         for name in ("tornado.access", "tornado.general", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         limits = Connections()
-        self._loop.set_exception_handler(lambda _loop, _context: limits.throttle())
+        failures: set[str] = set()
+
+        def failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            """Says each failure of the loop once: strangers can cause many, and so can a lack of descriptors."""
+            failure = repr(context.get("exception") or context["message"])[:MOST_OF_A_FAILURE]
+            if failure not in failures and len(failures) < MOST_FAILURES:
+                failures.add(failure)
+                LOG.warning("http.loop_failed", reason=failure)
+            limits.throttle()
+
+        self._loop.set_exception_handler(failed)
         shared = {"limits": limits, "hosts": self._hosts}
         application = Application(
             [(path, handler, {**shared, **options}) for path, handler, options in self._routes],

@@ -81,7 +81,7 @@ class HalfWritten:
         return bool(found)
 
     def is_any(self, snapshot: ActiveTimeline) -> bool:
-        """Whether `drop` would delete something."""
+        """Whether `drop` would delete something of the table's own timeline."""
         return bool(snapshot.cut_short) or any(self._unreadable(snapshot))
 
     def is_plan(self, entry: Instant) -> bool:

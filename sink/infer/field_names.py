@@ -62,7 +62,8 @@ def _is_readable(name: str) -> bool:
 
 
 def _cleaned(name: str) -> str:
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "replace").decode()
+    letters = (letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
+    ascii_name = "".join(letters).encode("ascii", "replace").decode()
     cleaned = re.sub("[^A-Za-z0-9]+", "_", ascii_name).strip("_") or "field"
     return f"_{cleaned}" if cleaned[0].isdigit() else cleaned
 

@@ -85,10 +85,11 @@ class MirroredTable:
         try:
             for path in paths:
                 filled.append(path)
-                self._fetch(path)
+                try:
+                    self._fetch(path)
+                except (OSError, pa.ArrowException) as error:
+                    raise NotFetched(f"{path} cannot be read: {error}") from error
             yield
-        except (OSError, pa.ArrowException) as error:
-            raise NotFetched(f"{filled[-1]} cannot be read: {error}") from error
         finally:
             for path in filled:
                 # A file that could not be fetched may not even have its directory here.

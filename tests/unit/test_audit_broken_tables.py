@@ -308,6 +308,14 @@ def test_files_without_a_single_commit_are_a_failure(table: HandmadeTable, tmp_p
     assert cli.main(["audit", "--config", str(config), "--no-log"]) == 1
 
 
+def test_log_files_without_a_single_commit_are_a_failure(tmp_path: Path) -> None:
+    table = HandmadeTable(tmp_path / "table")
+    (table.path / ".file-1-0_20260101000000000.log.1_0-0-0").write_bytes(b"#HUDI#")
+    report = table.audit()
+    assert kinds(report) == {FindingKind.NO_COMMIT}
+    assert "file-1-0" in sentences(report, FindingKind.NO_COMMIT)
+
+
 def test_files_of_instants_that_did_not_complete_are_no_answer_while_nothing_is_committed(
     table: HandmadeTable,
 ) -> None:

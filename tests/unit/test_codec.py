@@ -141,6 +141,42 @@ def test_a_request_that_no_command_writes_is_corrupt(damage: tuple[str, Any]) ->
         control.decode(json.dumps(document).encode(), "control")
 
 
+def _status_with(**damage: Any) -> bytes:
+    result = SliceResult(A_SLICE, 5, 1, 0)
+    failure = Failure(FailureKind.RETRYABLE, "a reason", "t", 0, 3)
+    document = json.loads(codec.encode_status(WriteStatus(1, "w:1", (result,), failure=failure)))
+    return json.dumps({**document, **damage}).encode()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"failure": ["RETRYABLE", 5, "t", 0, 3]},
+        {"failure": ["RETRYABLE", "a reason", "t", "0", 3]},
+        {"failure": ["RETRYABLE", "a reason", "t", 0]},
+        {"topics": [["t", 7]]},
+        {"results": [["t", 0, 0, 5, 0, 5, "-5", 0]]},
+        {"results": [["t", 0, 0, 5, 0, 5, "0x5", 0]]},
+    ],
+    ids=json.dumps,
+)
+def test_a_status_that_no_worker_writes_is_corrupt(damage: dict[str, Any]) -> None:
+    codec.decode_status(_status_with(), "status")
+    with pytest.raises(Corrupt, match="status: unreadable content"):
+        codec.decode_status(_status_with(**damage), "status")
+
+
+def test_bytes_after_compressed_content_are_corrupt() -> None:
+    compressed = codec.to_bytes({"text": "a" * 100}, compress_above=10)
+    with pytest.raises(Corrupt, match="followed by other bytes"):
+        codec.from_bytes(compressed + b"more", "place", dict)
+
+
+def test_a_checkpoint_that_is_no_text_is_corrupt() -> None:
+    with pytest.raises(Corrupt, match="unreadable checkpoint"):
+        codec.decode_checkpoint("\ud800", "place")
+
+
 @given(st.builds(Member, names, names, counts, names, st.sampled_from(WorkerState), names, counts))
 def test_a_member_comes_back_as_it_was(member: Member) -> None:
     assert codec.decode_member(codec.encode_member(member), "place") == member

@@ -20,6 +20,7 @@ from sink.config import Settings
 from sink.decode.field_names import columns_of_fields
 from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
+from sink.infer.field_names import _cleaned
 from sink.schema.table_schema import parse_ddl
 from sink.write.rows.row_spec import spec_of, table_schema
 from tests.unit.change_kit import changes_of, settings_of
@@ -151,6 +152,13 @@ def test_a_column_that_is_not_null_needs_its_field() -> None:
     assert rows == [{"a": 1}, {"a": 2}]
     assert all("NOT NULL" in reason for reason in bad)
     assert len(bad) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "proposed"), [("prénom", "prenom"), ("Ärger", "Arger"), ("señor-id", "senor_id"), ("größe", "gro_e")]
+)
+def test_a_letter_keeps_its_place_without_its_accent(name: str, proposed: str) -> None:
+    assert _cleaned(name) == proposed
 
 
 @pytest.mark.parametrize("name", ["order-amount", "größe"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import socketserver
 import threading
@@ -116,3 +117,19 @@ def test_a_reading_that_passes_the_socket_over_is_repeated(monkeypatch: pytest.M
     with listener(*HOSTS[0]) as server, socket.create_connection(server.getsockname()):
         server.accept()[0].close()
     assert len(readings) == 6
+
+
+def test_what_cannot_be_asked_of_the_kernel_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host has used up its descriptors for a moment; its kernel lists no owners."""
+    loopback_peers._lists_owners.cache_clear()
+    monkeypatch.setattr(loopback_peers, "_TABLES", ())
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        connection = server.accept()[0]
+        with connection:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+            try:
+                assert not is_own_peer(connection)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert is_own_peer(connection)

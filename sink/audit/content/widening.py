@@ -25,6 +25,6 @@ def as_float(cell: str, commit: str, commits: Collection[int]) -> str:
     """Returns the expression for a cell in which the DOUBLE of a FLOAT's decimal digits is the FLOAT. `commit` is the
     expression for the number of its commit."""
     is_float = f"{commit} IN ({', '.join(map(str, commits))})"
-    # Nine digits tell every two FLOATs apart.
+    # Nine digits tell every two FLOATs apart. Any decimal that rounds to the FLOAT passes: Java's is not the shortest.
     is_decimal = f"{cell} = CAST(printf('%.8e', {cell}) AS DOUBLE) AND (TRY_CAST({cell} AS FLOAT) <> 0 OR {cell} = 0)"
     return f"CASE WHEN {is_float} AND {is_decimal} THEN CAST(TRY_CAST({cell} AS FLOAT) AS DOUBLE) ELSE {cell} END"

@@ -21,7 +21,7 @@ from pyspark import accumulators
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _MAPPED = "0000000000000000FFFF0000"
-"""How the table for IPv6 begins an IPv4 address: Java's sockets are in it."""
+"""The prefix of an IPv4 address in the table for IPv6, where Java's sockets are listed."""
 _ESTABLISHED = "01"
 READINGS = 5
 """A table is not read in one moment: while others come and go, a reading may pass a socket over."""
@@ -34,12 +34,17 @@ def is_own_peer(connection: socket.socket) -> bool:
     except (OSError, ValueError):
         # The peer is gone, or the address is not one of TCP.
         return False
-    return _is_listed(peer, own, _TABLES) or not _lists_owners(_TABLES)
+    if _is_listed(peer, own, _TABLES):
+        return True
+    try:
+        return not _lists_owners(_TABLES)
+    except OSError:
+        return False  # not known now
 
 
 def refuse_strangers_updates() -> None:
-    """Has PySpark's server of accumulators handle only this user's connections. It handles one at a time: a stranger's
-    would keep Spark's scheduler waiting for ever."""
+    """Makes PySpark's server of accumulators refuse other users' connections. It handles one at a time: a stranger's
+    would block Spark's scheduler for ever."""
 
     def verify_request(_server: Any, request: Any, _address: Any) -> bool:
         return is_own_peer(request)
@@ -61,16 +66,12 @@ class OwnPeersSocket(socket.socket):
 
 @cache
 def _lists_owners(tables: tuple[Path, ...]) -> bool:
-    """Returns whether this kernel lists the owner of a connection of this process's own."""
-    try:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            with socket.create_connection(listener.getsockname()) as client:
-                return _is_listed(_endpoint(client.getsockname()), _endpoint(client.getpeername()), tables)
-    except OSError:
-        # Not known now: connections stay refused.
-        return True
+    """Returns whether this kernel lists the owner of a connection of this process's own. Raises OSError."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with socket.create_connection(listener.getsockname()) as client:
+            return _is_listed(_endpoint(client.getsockname()), _endpoint(client.getpeername()), tables)
 
 
 def _is_listed(peer: tuple[str, str], own: tuple[str, str], tables: tuple[Path, ...]) -> bool:

@@ -19,38 +19,43 @@ from sink.clients.kafka.log import QuietLogger
 from sink.librdkafka import LogConsumer
 
 GROUP = "sink-status"
-"""The client asks for a name. No client ever joins that group, nor commits for it."""
+"""librdkafka requires a group. No client joins this one or commits to it."""
 SECONDS = 3.0
-"""How long it may take."""
+"""The time that reading the records may take."""
 PARTITIONS = 20
-"""So many partitions are asked at most."""
+"""The most partitions that are read."""
 
 
 def begin_times(native: Mapping[str, str], view: LogView) -> dict[TopicPartition, float]:
-    """Returns since when, in seconds since 1970, open Kafka transactions hold partitions of the view back."""
+    """Returns when open Kafka transactions began, in seconds since 1970, of partitions of the view that they hold back.
+    `native` are librdkafka's settings."""
     held_back = sorted(partition for partition, log in view.partitions.items() if log.held_back)[:PARTITIONS]
     if not held_back:
         return {}
+    times: dict[TopicPartition, float] = {}
     settings = {**native, "group.id": GROUP, "auto.offset.reset": "error"}
     with (
         closing(LogConsumer(settings, QuietLogger(), "read_uncommitted")) as consumer,
         suppress(WrongLog, ck.KafkaException),
     ):
-        return _times(consumer, view, held_back)
-    return {}
+        _read_times(consumer, view, held_back, times)
+    return times
 
 
-def _times(consumer: LogConsumer, view: LogView, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, float]:
+def _read_times(
+    consumer: LogConsumer, view: LogView, partitions: Sequence[TopicPartition], times: dict[TopicPartition, float]
+) -> None:
+    """Adds the times of partitions as they come: one that fails takes none of the others away."""
     consumer.expect(view.cluster, {p.topic: view.partitions[p].topic_id for p in partitions})
     consumer.assign([ck.TopicPartition(p.topic, p.partition, view.partitions[p].end) for p in partitions])
-    times: dict[TopicPartition, float] = {}
     seen: set[TopicPartition] = set()
     deadline = time.monotonic() + SECONDS
     while len(seen) < len(partitions) and time.monotonic() < deadline:
         for message in consumer.consume(len(partitions), 0.2):
+            if message.topic() is None:
+                continue  # a failure of the client, not of a partition
             partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
             kind, milliseconds = message.timestamp()
             if partition not in seen and message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE:
                 times[partition] = milliseconds / 1000
             seen.add(partition)
-    return times
