@@ -20,14 +20,12 @@ from sink.clients.spark.inline_reads import close_inline_reads
 from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, log_stats, with_column_stats
 from sink.hudi.completion import complete_commit
 from sink.hudi.footers import with_footer_ranges
-from sink.hudi.instants import TIMELINE
+from sink.hudi.instants import CLUSTERING, COMPACTION, TIMELINE
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, timeline_names, wants_service
 from sink.storage.store import Store
 
 TABLE_VERSION = 9
-CLUSTERING = "clustering"
-COMPACTION = "compaction"
 
 
 class HudiClient(HudiObjects):
@@ -347,11 +345,16 @@ class HudiClient(HudiObjects):
         return {str(plan.getKey().getFileId()): str(plan.getValue().requestedTime()) for plan in plans.entrySet()}
 
     def roll_back_clustering(self, instant: str) -> None:
-        """Rolls back a pending clustering and deletes its plan, which Hudi would execute again."""
+        """Rolls back a pending clustering and deletes its plan, which Hudi would execute again. Finishes a rollback
+        that another process began, also one that has deleted the plan already, which Hudi's client passes over.
+        """
         meta = self.meta_client()
-        for clustering in meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline().getInstants():
-            if str(clustering.requestedTime()) == instant:
-                self._roll_back_plan(meta, clustering, deletes_plan=True)
+        pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline().getInstants()
+        listed = next((entry for entry in pending if str(entry.requestedTime()) == instant), None)
+        entry = self.instant(meta, "INFLIGHT", CLUSTERING, instant) if listed is None else listed
+        self._roll_back_plan(meta, entry, deletes_plan=listed is not None)
+        self.heartbeats.stop(instant)
+        self._drop_heartbeat(instant)
 
     def stop_heartbeats(self) -> None:
         """Stops this process's heartbeats. Leaves their files, which another process may own by now."""

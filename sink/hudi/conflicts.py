@@ -48,6 +48,12 @@ def table_changes(stats: Sequence[str], looks_keys_up: bool) -> TableChanges:
     return TableChanges(groups, grown_partitions(parsed) if looks_keys_up else frozenset())
 
 
+def built_on(stats: Sequence[str]) -> frozenset[str]:
+    """Returns the instants of the file slices to which these stats have added, or of which they have written the next
+    ones."""
+    return frozenset(stat["prevCommit"] for stat in map(json.loads, stats) if not _is_new(stat))
+
+
 def grown_partitions(stats: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Returns the table partitions in which these stats have added rows or file groups."""
     return frozenset(stat["partitionPath"] for stat in stats if stat["numInserts"] or _is_new(stat))

@@ -32,8 +32,17 @@ import structlog
 from py4j.protocol import Py4JJavaError
 
 from sink.clients.java.errors import causes
-from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import REPLACE, TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.client import HudiClient
+from sink.hudi.instants import (
+    CLUSTERING,
+    COMPACTION,
+    REPLACE,
+    TIMELINE,
+    TRANSACTION_ACTIONS,
+    WRITES,
+    ActiveTimeline,
+    Instant,
+)
 from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 from sink.hudi.metadata_timeline import METADATA_TIMELINE, completed, timeline_names
 from sink.hudi.moments import age

@@ -11,6 +11,8 @@ from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
 """Actions of a sink's transactions, by the type of the table."""
 TIMELINE = ".hoodie/timeline"
+CLUSTERING = "clustering"
+COMPACTION = "compaction"
 REPLACE = "replacecommit"
 WRITES = TRANSACTION_ACTIONS | {REPLACE}
 """Actions whose completion changes what readers see."""
@@ -58,6 +60,13 @@ class ActiveTimeline:
     def shows(self, instant: str) -> bool:
         """Whether readers take the instant for committed: they do with each that is older than the active timeline."""
         return instant < self.first or any(entry.done for entry in self.writes_at(instant))
+
+    def is_undone(self, instant: str) -> bool:
+        """Whether a write is pending or rolled back. Log files may follow the plan of a pending compaction, though."""
+        entries = [entry for entry in self.instants if entry.requested == instant]
+        if self.shows(instant) or any(entry.action == COMPACTION for entry in entries):
+            return False
+        return bool(entries) or instant in self.rolled_back
 
     @property
     def newest_moment(self) -> str:

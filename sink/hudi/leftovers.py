@@ -8,10 +8,10 @@ a complete rollback names, if they are there again, and the files whose markers 
 was made between plan and end is named by neither. `sweep_unmarked` finds it by the instant in its name: it lists
 storage, once for each instant, before archiving lets the active timeline begin after that instant.
 
-Guarantee: a file is deleted only if this sink rolled its instant back and noted that after the rollback was complete
-(`note_rollback`), and if the instant is neither pending nor complete, on the active timeline or in the archive. No
-worker begins such an instant again. So files of pending and complete instants stay, and so do those of other writers.
-Void for a task that made its marker between plan and end, and that writes its file only after storage was listed.
+Guarantee: a file is deleted only if this sink rolled its instant back and noted that (`note_rollback`): of a
+transaction after the rollback was complete, of a clustering before it began. And only if the instant is neither pending
+nor complete, on the active timeline or in the archive. No worker begins such an instant again. So files of pending and
+complete instants stay, and so do those of other writers. Void for a task that made its marker between plan and end, and that writes its file only after storage was listed.
 Raises what py4j raises, Corrupt and Unavailable.
 """
 
@@ -41,7 +41,7 @@ _NOTE_DAYS = 7
 
 
 def note_rollback(hudi: HudiClient, instant: str) -> None:
-    """Notes that this sink has rolled back an instant of its own, and that the rollback is complete."""
+    """Notes that this sink has rolled back a transaction of its own, or is about to roll back a clustering."""
     hudi.storage().create(hudi.path(f"{NOTES}/{instant}"), True).close()
 
 
@@ -56,6 +56,13 @@ def _markers(hudi: HudiClient, instant: str) -> list[str]:
     if not hudi.storage().exists(hudi.path(directory)):
         return []
     return [name for name in hudi.files_below(directory) if _MARKER in name]
+
+
+def unfinished(hudi: HudiClient, snapshot: ActiveTimeline) -> list[str]:
+    """Returns the noted instants whose rollback is pending, and has deleted what shows them on the timeline: nobody
+    comes upon such a clustering again."""
+    begun = snapshot.rolling_back - {entry.requested for entry in snapshot.instants}
+    return sorted(begun & _notes(hudi)[0]) if begun else []
 
 
 def rolled_back(hudi: HudiClient, timeline: HudiTimeline) -> frozenset[str]:

@@ -2,8 +2,9 @@
 
 Hudi does the three in one go when a writer begins an instant. Guarantee: each runs under the table lock, which is free
 between them, so that a transaction waits for one of them at most, and asks ZooKeeper last whether it is still held;
-each does what Hudi does at that moment, with Hudi's own client of that table. A run that dies leaves a pending plan,
-which the next writer that begins an instant carries out. Never raises for a service that fails: its outcome says so.
+each first deletes what is half-written, and does what Hudi does at that moment, with Hudi's own client of that table. A
+run that dies leaves a pending plan, which the next writer that begins an instant carries out. Never raises for a
+service that fails: its outcome says so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sink.hudi.moments import require_no_restore
 from sink.hudi.options import commit_options
 from sink.hudi.service_outcome import run_service
 from sink.hudi.specification import TableSpecification
+from sink.hudi.timeline import HudiTimeline
 from sink.telemetry.failpoints import Failpoints
 
 _TIMELINE = ".hoodie/timeline"
@@ -42,6 +44,7 @@ class MetadataTableServices:
 
     def __init__(self, hudi: HudiClient, table: TableSpecification, locks: Locks) -> None:
         self._hudi = hudi.with_options(commit_options(table))
+        self._timeline = HudiTimeline(self._hudi, table.sink)
         self._locks = locks
         self._clients = ExitStack()
         self._failpoints = Failpoints.from_environment()
@@ -66,6 +69,8 @@ class MetadataTableServices:
         with self._locks(name) as require_held:
             # What a restore does with the metadata table depends on what was compacted when it began.
             require_no_restore(self._hudi)
+            # An instant whose completion is cut short is pending: a compaction that has it could not be rolled back.
+            self._timeline.locked_snapshot(require_held)
             return step(require_held)
 
     @cached_property

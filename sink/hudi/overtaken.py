@@ -19,8 +19,8 @@ import structlog
 from py4j.protocol import Py4JJavaError
 
 from sink.clients.java.errors import causes
-from sink.hudi.client import COMPACTION, HudiClient
-from sink.hudi.instants import ActiveTimeline
+from sink.hudi.client import HudiClient
+from sink.hudi.instants import COMPACTION, ActiveTimeline
 from sink.hudi.leftovers import TEMP, is_old
 from sink.hudi.service_moment import Moment, Moments
 from sink.hudi.timeline import HudiTimeline

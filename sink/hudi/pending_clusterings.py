@@ -34,7 +34,7 @@ def resolve_pending_clusterings(
                 f" transaction has changed. The sink goes on when it is complete, or {patience:.0f} s after it was"
                 " planned. If that writer is dead, roll the clustering back with its program."
             )
-        hudi.roll_back_clustering(entry.requested)
         if is_of_a_sink:
-            # A process that was thought dead may still write files under it.
+            # A process that was thought dead may still write files under it, and this one may die in the rollback.
             note_rollback(hudi, entry.requested)
+        hudi.roll_back_clustering(entry.requested)

@@ -28,7 +28,7 @@ from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
-from sink.hudi.conflicts import TableChanges, table_changes
+from sink.hudi.conflicts import TableChanges, built_on, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, require_fit, share_identity, verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.instants import Instant
@@ -137,10 +137,11 @@ class Table:
             self._lock_identity = share_identity(self._hudi, identity, is_known)
 
     def prepare(self) -> None:
-        """Makes the metadata table of a new table: that takes a second and more, and else the first transaction would
-        wait for it.
-        """
-        with closing(self._hudi.with_options(self._hudi.options)) as hudi, self._locks("prepare"), self._reading():
+        """Makes the metadata table of a new table: the first transaction would have to wait for it."""
+        hudi = self._hudi.with_options(self._hudi.options)
+        with closing(hudi), self._locks("prepare") as require_held, self._reading():
+            # Hudi may compact its metadata table here, too.
+            self._timeline.locked_snapshot(require_held)
             hudi.init_table()
 
     def view(self, instants: Collection[str] = ()) -> TableView:
@@ -208,7 +209,9 @@ class Table:
                 return TableOutcome.ROLLED_BACK
             with self._reading():
                 require_moment(self._hudi, snapshot)
-                if is_restored_since(self._hudi, self._timeline.meta, snapshot, instant):
+                # An instant whose completion was cut short has been shown as complete: its files may go.
+                is_undone = any(map(snapshot.is_undone, built_on(stats) - {instant}))
+                if is_undone or is_restored_since(self._hudi, self._timeline.meta, snapshot, instant):
                     return TableOutcome.CONFLICT
             if twice := self._timeline.others.conflict(checkpoint):
                 self._landed_by_another = f"{self._specification.base_path}: {twice}"

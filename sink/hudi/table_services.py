@@ -32,9 +32,9 @@ from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.java.errors import JAVA_ERRORS
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
-from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import TIMELINE, ActiveTimeline, Instant
-from sink.hudi.leftovers import marked_files, note_rollback, rolled_back, sweep, sweep_unmarked
+from sink.hudi.client import HudiClient
+from sink.hudi.instants import CLUSTERING, COMPACTION, TIMELINE, ActiveTimeline, Instant
+from sink.hudi.leftovers import marked_files, note_rollback, rolled_back, sweep, sweep_unmarked, unfinished
 from sink.hudi.lock import Locks
 from sink.hudi.metadata_rebuild import MetadataRebuild
 from sink.hudi.moments import (
@@ -255,8 +255,8 @@ class HudiTableServices:
             with self._moment("drop clustering") as moment:
                 if self._pending(CLUSTERING, instant)[0] is not None:
                     moment.require_held()
-                    self._hudi.roll_back(instant)
                     note_rollback(self._hudi, instant)
+                    self._hudi.roll_back_clustering(instant)
 
     def _pending(self, action: str, instant: str) -> tuple[Instant | None, bool]:
         """Returns the entry of a pending plan on the timeline, and whether a rollback of the plan is pending. The entry
@@ -325,11 +325,21 @@ class HudiTableServices:
         self._timeline.view(())
         return self._timeline.others.fingerprints | frozenset(self._timeline.schemas.values())
 
+    def _finish_rollbacks(self) -> None:
+        """Finishes rollbacks of clusterings that died after they had deleted the plan: nothing after one is archived,
+        nor compacted in the metadata table."""
+        for instant in unfinished(self._hudi, self._timeline.settled_snapshot(self._locks)):
+            with self._moment("finish rollback") as moment:
+                if instant in unfinished(self._hudi, moment.snapshot):
+                    moment.require_held()
+                    self._hudi.roll_back_clustering(instant)
+
     def _archive(self) -> str:
-        """Deletes files of late tasks and surplus schema texts, then has Hudi move old instants to the archive. A late
-        task's file has to go first: once its instant is older than the active timeline, readers without the metadata
-        table take the file for committed.
+        """Finishes rollbacks, deletes files of late tasks and surplus schema texts, then has Hudi move old instants to
+        the archive. A late task's file has to go first: once its instant is older than the active timeline, readers
+        without the metadata table take the file for committed.
         """
+        self._finish_rollbacks()
         sweep(self._hudi, self._timeline)
         sweep_unmarked(self._hudi, self._timeline)
         trim(self._hudi, self._named_schemas)

@@ -4,21 +4,24 @@ those that complete instants.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from coordination.errors import Corrupt, OutcomeUnknown
 from coordination.state.model import InstantState
 from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.table import Table, TableOutcome
+from sink.hudi.timeline import SINK_KEY
 from tests.disk import FullDisk, small_disk
 from tests.integration.conftest import MakeDriver, Open
-from tests.integration.rewrites_kit import service_client
+from tests.integration.rewrites_kit import other_services, service_client
 from tests.integration.table_kit import CLUSTERING, Driver, allow, by_name, checkpoint
 from tests.integration.upsert_kit import BUCKETS, ON_READ, assert_rows, change, send
 
@@ -144,6 +147,43 @@ def test_a_clustering_whose_completion_was_cut_short_is_dropped_and_planned_anew
     assert_count(driver, 20)
 
 
+def test_a_compaction_of_the_metadata_table_comes_before_what_was_cut_short_can_be_dropped(
+    make_driver: MakeDriver,
+) -> None:
+    """A later one would have the instant in its base files, and Hudi could not roll it back."""
+    settings = {**CLUSTERING, **METADATA_TABLE, "hoodie__metadata__compact__max__delta__commits": "1"}
+    driver = make_driver(**settings)
+    for number in (1, 2):
+        driver.land(number)
+    instant = by_name(driver.table.services())["clustering"].instant
+    file = completion_cut_short(driver, f"{instant}_*.replacecommit", 0)
+    metadata = by_name(driver.table.metadata_services())
+    assert metadata["metadata compaction"].instant
+    assert not any(service.reason for service in metadata.values()), metadata
+    assert not file.exists()
+    assert served(driver.table)["clustering"].instant > instant
+    assert_count(driver, 20)
+
+
+def test_a_rollback_of_a_clustering_is_finished_though_its_plan_is_gone(
+    make_driver: MakeDriver, zookeeper_client: KazooClient
+) -> None:
+    settings = {**CLUSTERING, **METADATA_TABLE}
+    driver = make_driver(**settings)
+    for number in (1, 2):
+        driver.land(number)
+    plan = service_client(driver).schedule("Clustering", {SINK_KEY: driver.settings.name})
+    services = other_services(driver, zookeeper_client)
+    with closing(services._hudi):
+        services._drop_clusterings([plan])
+    completion_cut_short(driver, "*_*.rollback", 0)
+    assert not (timeline(driver) / f"{plan}.clustering.requested").exists()
+    served(make_driver(**settings).table)
+    [rollback] = timeline(driver).glob("*_*.rollback")
+    assert rollback.stat().st_size
+    assert_count(driver, 20)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", SHARES)
 def test_a_cleaning_whose_completion_was_cut_short_is_carried_out_again(make_driver: MakeDriver, size: int) -> None:
@@ -203,6 +243,25 @@ def test_a_compaction_whose_completion_was_cut_short_is_carried_out_again(open_u
     assert results["compaction"].instant == instant
     upserts.land((0, 30, 40))
     assert_rows(upserts, {key: {"at": 4, "number": 4} for key in range(10)})
+
+
+def test_a_transaction_that_has_built_on_what_was_cut_short_is_formed_again(open_upserts: Open, kafka) -> None:
+    single = {"hoodie__clustering__plan__strategy__single__group__clustering__enabled": "true"}
+    upserts = open_upserts(**CLUSTERING, **single)
+    send(kafka.address, upserts.topic, [change(key, at) for at in (1, 2) for key in (1, 2)])
+    upserts.land((0, 0, 2))
+    clustering = by_name(upserts.table.services())["clustering"].instant
+    instant = upserts.begin()
+    written = upserts.write(instant, (0, 2, 4))
+    assert clustering in {json.loads(stat)["prevCommit"] for stat in written.stats}
+    [file] = Path(upserts.settings.base_path, ".hoodie", "timeline").glob(f"{clustering}_*.replacecommit")
+    cut_short(file, 0)
+    table = open_upserts(**CLUSTERING, **single).table
+    assert upserts.complete(instant, written, table) is TableOutcome.CONFLICT
+    table.roll_back(instant)
+    served(table)
+    upserts.land((0, 2, 4))
+    assert_rows(upserts, {key: {"at": 2, "number": 2} for key in (1, 2)})
 
 
 @pytest.fixture

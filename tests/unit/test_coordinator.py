@@ -10,7 +10,7 @@ from coordination.errors import Corrupt
 from coordination.machines.pacing import MAX_CONSECUTIVE_FAILURES
 from coordination.planning.planner import OpenBatch, next_step
 from coordination.state import tree
-from coordination.state.failures import Failure, FailureKind
+from coordination.state.failures import Failure, FailureKind, HaltKind
 from coordination.state.messages import (
     Answered,
     Begin,
@@ -435,6 +435,24 @@ def test_an_orphan_gets_its_aborted_record_before_its_rollback(env: Environment)
     assert rollback.instant == "i00001"
     assert env.view.transactions[0].header.phase is Phase.ABORTED
     assert env.view.transactions[0].header.instant == "i00001"
+
+
+def test_an_orphan_stays_while_the_table_has_fewer_commits_than_zookeeper_records(env: Environment) -> None:
+    """Its host lost power: the completion of a settled transaction is empty, and shows its instant as pending."""
+    term = _all_written(env)
+    env.table.complete(term.until(Complete))
+    term.answer(Done())
+    term.until("settle")
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
+    env.table.commits.clear()
+    env.table.instants["i00001"].state = InstantState.PENDING
+    later = new_term(env, "b:1")
+    later.until("halt")
+    later.answer(later.perform(later.requested_operation))  # type: ignore[arg-type]
+    later.idle()
+    assert env.view.halt is not None
+    assert env.view.halt.kind is HaltKind.TABLE_BEHIND
+    assert not any(isinstance(getattr(effect, "operation", None), RollBack) for effect in later.effects)
 
 
 def test_a_settled_instant_is_no_orphan(env: Environment) -> None:
