@@ -22,18 +22,28 @@ NEW = "null"
 @dataclass(frozen=True, slots=True)
 class TableChanges:
     """`groups`: ids of existing file groups that were changed or replaced. `grown`: table partitions to which a writer
-    that looks keys up has added rows. `replaces`: whether file groups were replaced, by a clustering for one."""
+    that looks keys up has added rows. `replaces`: whether file groups were replaced, by a clustering for one.
+    `built_on`: the instants of the file slices that were changed. `undone`: those that are pending or rolled back."""
 
     groups: frozenset[str] = frozenset()
     grown: frozenset[str] = frozenset()
     replaces: bool = False
+    built_on: frozenset[str] = frozenset()
+    undone: frozenset[str] = frozenset()
 
     def __or__(self, other: TableChanges) -> TableChanges:
-        return TableChanges(self.groups | other.groups, self.grown | other.grown, self.replaces or other.replaces)
+        return TableChanges(
+            self.groups | other.groups,
+            self.grown | other.grown,
+            self.replaces or other.replaces,
+            self.built_on | other.built_on,
+            self.undone | other.undone,
+        )
 
     def conflicts_with(self, other: TableChanges, key_is_global: bool) -> bool:
         """`key_is_global`: a key is one row in the whole table, and not one in each table partition."""
-        if self.groups & other.groups:
+        # An instant whose completion was cut short has been shown as complete: its files may go.
+        if self.groups & other.groups or self.built_on & other.undone:
             return True
         # A table without partitions has one, with an empty name: no row moves to another.
         if key_is_global and other.replaces and any(self.grown):
@@ -44,14 +54,12 @@ class TableChanges:
 def table_changes(stats: Sequence[str], looks_keys_up: bool) -> TableChanges:
     """Returns the changes of a transaction with these stats."""
     parsed = [json.loads(stat) for stat in stats]
-    groups = frozenset(stat["fileId"] for stat in parsed if not _is_new(stat))
-    return TableChanges(groups, grown_partitions(parsed) if looks_keys_up else frozenset())
-
-
-def built_on(stats: Sequence[str]) -> frozenset[str]:
-    """Returns the instants of the file slices to which these stats have added, or of which they have written the next
-    ones."""
-    return frozenset(stat["prevCommit"] for stat in map(json.loads, stats) if not _is_new(stat))
+    changed = [stat for stat in parsed if not _is_new(stat)]
+    return TableChanges(
+        frozenset(stat["fileId"] for stat in changed),
+        grown_partitions(parsed) if looks_keys_up else frozenset(),
+        built_on=frozenset(stat["prevCommit"] for stat in changed),
+    )
 
 
 def grown_partitions(stats: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -61,12 +61,14 @@ class ActiveTimeline:
         """Whether readers take the instant for committed: they do with each that is older than the active timeline."""
         return instant < self.first or any(entry.done for entry in self.writes_at(instant))
 
-    def is_undone(self, instant: str) -> bool:
-        """Whether a write is pending or rolled back. Log files may follow the plan of a pending compaction, though."""
-        entries = [entry for entry in self.instants if entry.requested == instant]
-        if self.shows(instant) or any(entry.action == COMPACTION for entry in entries):
-            return False
-        return bool(entries) or instant in self.rolled_back
+    @property
+    def undone(self) -> frozenset[str]:
+        """The writes that are pending or rolled back, without compactions: log files may follow a plan of these."""
+        pending = {
+            entry.requested for entry in self.instants if not entry.done and entry.action in WRITES | {CLUSTERING}
+        }
+        compactions = {entry.requested for entry in self.instants if entry.action == COMPACTION}
+        return frozenset(each for each in pending | self.rolled_back if not self.shows(each)) - compactions
 
     @property
     def newest_moment(self) -> str:

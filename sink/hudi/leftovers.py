@@ -11,8 +11,8 @@ storage, once for each instant, before archiving lets the active timeline begin 
 Guarantee: a file is deleted only if this sink rolled its instant back and noted that (`note_rollback`): of a
 transaction after the rollback was complete, of a clustering before it began. And only if the instant is neither pending
 nor complete, on the active timeline or in the archive. No worker begins such an instant again. So files of pending and
-complete instants stay, and so do those of other writers. Void for a task that made its marker between plan and end, and that writes its file only after storage was listed.
-Raises what py4j raises, Corrupt and Unavailable.
+complete instants stay, and so do those of other writers. Void for a task that made its marker between plan and end, and
+that writes its file only after storage was listed. Raises what py4j raises, Corrupt and Unavailable.
 """
 
 from __future__ import annotations

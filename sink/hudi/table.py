@@ -28,7 +28,7 @@ from coordination.zookeeper.table_service_lock import ServiceOutcome
 from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
-from sink.hudi.conflicts import TableChanges, built_on, table_changes
+from sink.hudi.conflicts import TableChanges, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, require_fit, share_identity, verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.instants import Instant
@@ -209,9 +209,7 @@ class Table:
                 return TableOutcome.ROLLED_BACK
             with self._reading():
                 require_moment(self._hudi, snapshot)
-                # An instant whose completion was cut short has been shown as complete: its files may go.
-                is_undone = any(map(snapshot.is_undone, built_on(stats) - {instant}))
-                if is_undone or is_restored_since(self._hudi, self._timeline.meta, snapshot, instant):
+                if is_restored_since(self._hudi, self._timeline.meta, snapshot, instant):
                     return TableOutcome.CONFLICT
             if twice := self._timeline.others.conflict(checkpoint):
                 self._landed_by_another = f"{self._specification.base_path}: {twice}"

@@ -164,10 +164,10 @@ class HudiTimeline:
         return frozenset(file_ids)
 
     def changes_since(self, active: ActiveTimeline, instant: str) -> TableChanges:
-        """Returns what other writers have changed, replaced or added since the instant was requested. Rows that a
-        compaction has merged did not change, and rows that a clustering has moved are not new.
+        """Returns what other writers have changed, replaced, added or undone since the instant was requested. Rows
+        that a compaction has merged did not change, and rows that a clustering has moved are not new.
         """
-        changes = TableChanges()
+        changes = TableChanges(undone=active.undone - {instant})
         with self._reading():
             for entry in active.instants:
                 if entry.done and entry.action in WRITES and entry.completed is not None and entry.completed > instant:
