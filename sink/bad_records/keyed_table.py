@@ -4,7 +4,7 @@ Guarantee: when `upsert` returns, its rows are committed, and a key has one row.
 ZooKeeper from before Hudi looks up keys until after the commit. Sinks that share no lock share no errors table
 (`ownership`). Right before the commit `fence` checks that the worker's session and term are still valid. So two writers
 never add the same key to two file groups, which Hudi's conflict check would allow. The next writer rolls back instants
-that a dead writer left pending. Voided by a process that is stopped inside Hudi's commit for longer than its session.
+that a dead writer left pending, and what a full disk cut short. Voided by a process that is stopped inside Hudi's commit for longer than its session.
 Raises TableError (another table is at the path, or the table is another fleet's), what `fence` raises, Unavailable (the
 lock), and what py4j and Spark raise.
 """
@@ -25,6 +25,7 @@ from sink.hudi.lock import Locks, read_settled
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import ErrorsSpecification
+from sink.hudi.timeline import HudiTimeline
 from sink.schema.avro import avro_schema
 from sink.schema.table_schema import HEADERS_TYPE, IS_DELETED
 from sink.telemetry.failpoints import Failpoints
@@ -69,6 +70,7 @@ class KeyedTable:
         self._sink, self._place = errors.sink, SinkPlace(errors.znode, errors.place)
         self._avro = avro_schema(COLUMNS, self._name)
         self._hudi = HudiClient(spark, errors.store, self._avro, errors_options(errors))
+        self._timeline = HudiTimeline(self._hudi, errors.sink)
         self._failpoints = Failpoints.from_environment()
 
     def exists(self) -> bool:
@@ -77,6 +79,7 @@ class KeyedTable:
     def verify(self) -> None:
         """Raises TableError if the path has a table that is not an errors table which this sink may write."""
         if self.exists():
+            self._timeline.settled_snapshot(self._locks)
             read_settled(self._locks, lambda: self._owner(self._meta()))
 
     def _owner(self, meta: Any) -> Owner:
@@ -117,6 +120,7 @@ class KeyedTable:
             fence()
             if not self.exists():
                 self._create()
+            self._timeline.locked_snapshot(require_held)
             meta = self._meta()
             owner = self._owner(meta)
             self._identity.keep(owner.lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from sink.write.reading.record_headers import UNREADABLE
 from sink.write.rows.row_spec import table_schema
 from tests.header_kit import produce_with_headers
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
+from tests.integration.rewrites_kit import At
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of
 from tests.kafka_tools import recreate, topic_id_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
@@ -242,6 +244,32 @@ def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_g
     assert sorted(map(tuple, rows)) == [(0, 0), (0, 1), (7, 0), (7, 1)]
     actions = [name.rpartition(".")[2] for name in completed(sink.settings.errors_base_path)]
     assert actions == ["rollback", "commit", "commit"]
+
+
+@pytest.mark.parametrize("eighths", [0, pytest.param(7, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("published", [0, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_publication_that_a_full_disk_cut_short_is_made_again(
+    make_sink, tmp_path: Path, published: int, eighths: int
+) -> None:
+    sink = make_sink(RECORDS, **EVERY_STAGE)
+    if published:
+        sink.land((0, 0, 100))
+    instant, written = sink.write((0, 100, 300))
+    operation = sink.operation(instant, written)
+    own = Path(sink.settings.errors_base_path, ".hoodie")
+    # Hudi deletes the markers once it has completed an instant, by which a rollback finds the files.
+    keep = At("Errors.written", lambda: shutil.copytree(own / ".temp", tmp_path / "temp"))
+    sink.errors._table._failpoints = keep
+    sink.publish(operation)
+    shutil.copytree(tmp_path / "temp", own / ".temp", dirs_exist_ok=True)
+    rows = sink.bad_rows()
+    timeline = own / "timeline"
+    newest = max(timeline.glob("*_*.commit"), key=lambda file: file.name.partition("_")[2])
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size * eighths // 8])
+    sink.errors = ErrorsTable(sink.spark, sink.settings.errors, sink.client)
+    sink.publish(operation)
+    assert sink.bad_rows().keys() == rows.keys()
+    assert sink.complete(operation) is TableOutcome.COMPLETED
 
 
 def test_a_sink_neither_overwrites_nor_deletes_rows_of_another_sink_or_of_a_topic_that_was_recreated(make_sink) -> None:

@@ -25,6 +25,8 @@ def stat(file_id: str, partition: str, inserts: int = 0, earlier: str | None = "
         (TableChanges(grown=frozenset({"day=thu"})), False, False),
         (TableChanges(replaces=True), True, True),
         (TableChanges(replaces=True), False, False),
+        (TableChanges(undone=frozenset({"20260101000000000"})), False, True),
+        (TableChanges(undone=frozenset({"20260102000000000"})), True, False),
         (TableChanges(), True, False),
     ],
 )
