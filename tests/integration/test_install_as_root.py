@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,16 @@ def test_an_upgrade_over_what_the_service_user_planted_runs_none_of_it(host: Ins
     host.run("ln", "-s", "/etc", f"{HOME}/classes", user="sink")
     before = host.run("stat", "--format=%U:%a %Y", "/etc", "/etc/passwd").stdout
     environment = {"PYTHONPATH": HOME, "PYTHONSTARTUP": f"{HOME}/site.py", "TMPDIR": HOME}
+    # Python takes the bytecode of its own modules from below there.
+    library = host.run(sys.executable, "-I", "-c", "import ensurepip; print(ensurepip.__file__)").stdout.strip()
+    compiled = f"{HOME}/cache{Path(library).with_suffix('')}.cpython-311.pyc"
+    host.run("install", "-d", "-o", "sink", str(Path(compiled).parent), f"{HOME}/source")
+    host.plant(f"{HOME}/source/evil.py", EVIL)
+    unchecked = "py_compile.PycInvalidationMode.UNCHECKED_HASH"
+    arguments = f"'{HOME}/source/evil.py', '{compiled}', invalidation_mode={unchecked}"
+    host.run(sys.executable, "-I", "-c", f"import py_compile; py_compile.compile({arguments})")
+    assert host.exists(compiled)
+    environment["PYTHONPYCACHEPREFIX"] = f"{HOME}/cache"
     environment["PATH"] = f"{HOME}:/usr/sbin:/usr/bin:/sbin:/bin"
     status, sentence = host.install(cwd=HOME, **environment)
     assert status == 0, sentence
@@ -120,9 +132,26 @@ def test_a_prefix_that_another_user_may_change_is_refused(host: InstallHost, pre
     assert not host.exists(UNIT)
 
 
+def test_a_release_keeps_no_link_to_python_that_the_service_user_may_replace(host: InstallHost) -> None:
+    real = os.path.realpath(sys.executable)
+    host.run("install", "-d", "-o", "sink", "/srv/own")
+    host.run("ln", "-s", real, "/srv/own/python", user="sink")
+    status, sentence = host.install(PYTHON="/srv/own/python")
+    assert status == 0, sentence
+    assert host.run("readlink", "-f", f"{PREFIX}/bin/python").stdout.strip() == real
+    links = host.run("find", f"{PREFIX}/bin/", "-type", "l", "-printf", "%l\\n").stdout
+    assert "/srv/own" not in links
+
+
 def test_settings_and_a_python_of_the_service_users_are_refused(host: InstallHost) -> None:
     host.run("install", "-d", "-o", "sink", "/etc/hudi-keeper-sink", "/srv/own")
     assert host.install()[1].startswith("install: settings: /etc/hudi-keeper-sink belongs to sink")
     host.plant("/srv/own/python", "#!/bin/sh\necho 3.11\n")
     assert host.install(PYTHON="/srv/own/python")[1].startswith("install: PYTHON: /srv/own/python belongs to sink")
+    host.run("install", "-d", "/srv/java/bin")
+    host.run("chown", "sink", "/srv/java/bin")
+    assert host.install(JAVA_HOME="/srv/java")[1].startswith("install: JAVA_HOME: other users may write /srv/java/bin")
+    host.run("rmdir", "/etc/hudi-keeper-sink")
+    host.run("usermod", "-a", "-G", "root", "sink")
+    assert host.install()[1].startswith("install: the user sink is in root's group")
     assert not host.exists(UNIT)
