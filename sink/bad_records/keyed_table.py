@@ -4,9 +4,9 @@ Guarantee: when `upsert` returns, its rows are committed, and a key has one row.
 ZooKeeper from before Hudi looks up keys until after the commit. Sinks that share no lock share no errors table
 (`ownership`). Right before the commit `fence` checks that the worker's session and term are still valid. So two writers
 never add the same key to two file groups, which Hudi's conflict check would allow. The next writer rolls back instants
-that a dead writer left pending, and what a full disk cut short. Voided by a process that is stopped inside Hudi's commit for longer than its session.
-Raises TableError (another table is at the path, or the table is another fleet's), what `fence` raises, Unavailable (the
-lock), and what py4j and Spark raise.
+that a dead writer left pending, and what a full disk cut short. Voided by a process that is stopped inside Hudi's
+commit for longer than its session. Raises TableError (another table is at the path, or the table is another fleet's),
+what `fence` raises, Unavailable (the lock), and what py4j and Spark raise.
 """
 
 from __future__ import annotations

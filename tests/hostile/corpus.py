@@ -125,7 +125,7 @@ _GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 _POST = b"POST /pause?sink=x HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 _ZEROS = gzip.compress(bytes(9 * MB))
 _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
-GENERATED: Mapping[str, Mapping[str, Make]] = {
+_OF_THE_SINK: Mapping[str, Mapping[str, Make]] = {
     "avro": {
         "tree": lambda: _AVRO_START + zigzag(1) * MB,
         "tree-and-neighbour": lambda: _AVRO_START + zigzag(1) + b"|||" + _AVRO_START * 50,
@@ -366,6 +366,18 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
     },
 }
 
+GENERATED: Mapping[str, Mapping[str, Make]] = {
+    **_OF_THE_SINK,
+    "audit-avro": {
+        **_OF_THE_SINK["avro"],
+        "nested": lambda: _AVRO_START + zigzag(1) * 5_000,
+        "empty-items": lambda: _AVRO_START + zigzag(300_000_000) + b"\0",
+        "sized-empty-items": lambda: _AVRO_START + zigzag(-(1 << 40)) + zigzag(0) + b"\0",
+    },
+    "audit-protobuf": _OF_THE_SINK["protobuf"],
+    "audit-json": _OF_THE_SINK["json"],
+}
+
 
 def _nested_messages(depth: int) -> bytes:
     content = b"\x08\x01"
@@ -408,8 +420,8 @@ def seeds(parser: str) -> Iterator[bytes]:
         "texts": b"password=abc http://user:pw@host/ -----BEGIN PRIVATE KEY-----",
         "http": _GET + b"\r\n" + _POST + b"Content-Length: 2\r\n\r\n{}",
     }
-    yield valid[parser]
-    assert set(valid) == set(PARSERS)
+    yield valid[parser.removeprefix("audit-")]
+    assert set(valid) == {parser.removeprefix("audit-") for parser in PARSERS}
     for name in (found.name for found in sorted((FOUND / parser).glob("*"))):
         yield content(parser, name)
     for make in GENERATED[parser].values():

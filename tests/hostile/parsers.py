@@ -23,6 +23,10 @@ from google.protobuf.message import DecodeError
 from coordination.errors import SinkError
 from coordination.state import codec, control
 from sink import config
+from sink.audit.decode.avro_values import avro_reader
+from sink.audit.decode.json_values import json_row
+from sink.audit.decode.protobuf_values import protobuf_reader
+from sink.audit.decode.rules import Bad, Rules
 from sink.audit.timeline import metadata_of
 from sink.config.values import topic_regex
 from sink.decode.avro.columns import AvroReader
@@ -155,6 +159,46 @@ def protobuf_schema(data: bytes) -> object:
 def json_values(data: bytes) -> object:
     JsonDecoder(columns(WITHOUT_MAPS)).decode(_values(data))
     return JsonDecoder(columns(SCHEMA)).decode(_values(data))
+
+
+_AUDITED = json.loads(SCHEMA.value_struct.json())
+
+
+@cache
+def _auditors_avro() -> tuple[Callable[[bytes], object], ...]:
+    """By the schema of the corpus, and by one whose items take no bytes."""
+    empty = {"name": "nothing", "type": {"type": "array", "items": {"type": "record", "name": "E", "fields": []}}}
+    empty_items = json.dumps({"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}, empty]})
+    return tuple(avro_reader([text], _AUDITED, Rules()) for text in (AVRO, empty_items))
+
+
+@cache
+def _auditors_protobuf() -> Callable[[bytes], object]:
+    return protobuf_reader(DESCRIPTORS, "M", _AUDITED, Rules())
+
+
+def _audited(data: bytes, *readers: Callable[[bytes], object]) -> object:
+    """Reads each value by each reader, as the audit does."""
+    found: list[object] = []
+    for value in data.split(b"|||"):
+        for read in readers:
+            try:
+                found.append(read(value))
+            except Bad as error:
+                found.append(str(error))
+    return found
+
+
+def audit_avro(data: bytes) -> object:
+    return _audited(data, *_auditors_avro())
+
+
+def audit_protobuf(data: bytes) -> object:
+    return _audited(data, _auditors_protobuf())
+
+
+def audit_json(data: bytes) -> object:
+    return _audited(data, lambda value: json_row(value, _AUDITED, Rules()))
 
 
 def json_sample(data: bytes) -> object:
@@ -310,6 +354,9 @@ def http(data: bytes) -> object:
 
 
 PARSERS: Mapping[str, Parser] = {
+    "audit-avro": audit_avro,
+    "audit-protobuf": audit_protobuf,
+    "audit-json": audit_json,
     "avro": avro,
     "avro-schema": avro_schema,
     "avro-both": avro_both,

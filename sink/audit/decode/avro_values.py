@@ -15,6 +15,7 @@ from uuid import UUID
 
 import fastavro
 
+from sink.audit.decode.avro_bounds import bounded
 from sink.audit.decode.avro_types import MOMENTS, WrittenType, bare_schema, written_type
 from sink.audit.decode.json_values import decimal_of
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
@@ -47,13 +48,15 @@ def avro_reader(
 
     else:
         raise Bad("no record")
-    bare = fastavro.parse_schema(bare_schema(written))
+    bare, require_bounded = fastavro.parse_schema(bare_schema(written)), bounded(written)
 
     def row(value: bytes | None) -> dict[str, Any]:
         if not value:
             raise Bad("a tombstone, or empty")
         stream = io.BytesIO(value)
         try:
+            if require_bounded is not None:
+                require_bounded(value)
             found = fastavro.schemaless_reader(stream, bare, None)
         except (EOFError, IndexError, ValueError, RecursionError, OverflowError, MemoryError) as error:
             raise Bad(f"no record of the schema: {error!r}") from None
