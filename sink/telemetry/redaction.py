@@ -33,9 +33,11 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 # No expression below starts again within what it has passed, so that the time is proportional to the text.
-_URL_USERINFO = re.compile(r"://[^\s/?#@\"']+@")
+_URL_USERINFO = re.compile(r"://[^\s/?#\"']+@")
+_AUTHORIZATION = re.compile(r"(?<=authorization)([\"']?\s?[:=]\s?[\"']?(?:basic|bearer)\s)[^\s\"',;]+", re.IGNORECASE)
 _ASSIGNED = re.compile(
-    r"(?<![\w.-])(?P<name>(?=[\w.-]*?(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|signature))"
+    r"(?<![\w.-])(?P<name>(?=[\w.-]*?(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|signature|"
+    r"user[._-]?info|pwd))"
     r"[\w.-]+)(?P<gap>[\"']?\s*[=:]\s*)(?P<value>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s,;&\"']+)",
     re.IGNORECASE,
 )
@@ -56,6 +58,7 @@ def redact_text(text: str) -> str:
     """Returns `text` without URL credentials, assigned passwords and private keys."""
     text = _PEM.sub(HIDDEN, text)
     text = _URL_USERINFO.sub(f"://{HIDDEN}@", text)
+    text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
     return _ASSIGNED.sub(rf"\g<name>\g<gap>{HIDDEN}", text)
 
 

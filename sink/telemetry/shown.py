@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 _HIDDEN = (
-    "\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 and C1 controls, without the tab
-    "\u00ad\u061c\u180e"  # soft hyphen, Arabic letter mark, Mongolian vowel separator
-    "\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"  # zero width, line separators, bidirectional marks
-    "\ufeff\ufff9-\ufffb"  # byte order mark, interlinear annotation
+    "\u0000-\u0008\u000a-\u001f\u007f-\u009f"  # C0 and C1 controls, without the tab
+    "\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers, vowel separators
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # zero width, line separators, bidirectional marks
+    "\u2800\u3164\uffa0"  # an empty Braille pattern, fillers
     "\ud800-\udfff"  # lone surrogates, which UTF-8 cannot encode
+    "\ufe00-\ufe0f\ufeff\ufff0-\ufffb"  # variation selectors, byte order mark, interlinear annotation
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # shorthand and musical format controls, which have no glyph
-    "\U000e0000-\U000e007f"  # tags
+    "\U000e0000-\U000e0fff"  # tags, more variation selectors
 )
 _UNSAFE = re.compile(f"[{_HIDDEN}]")
 

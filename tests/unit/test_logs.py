@@ -229,6 +229,20 @@ def test_a_harmless_key_is_shown(key: str):
     assert not looks_secret(key)
 
 
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("see https://user:p@ss@host/x@y", f"see https://{HIDDEN}@host/x@y"),
+        ("Authorization: Bearer abc.def, then", f"Authorization: Bearer {HIDDEN}, then"),
+        ('{"authorization": "Basic dXNlcg=="}', f'{{"authorization": "Basic {HIDDEN}"}}'),
+        ("basic.auth.user.info=u:p pwd=x", f"basic.auth.user.info={HIDDEN} pwd={HIDDEN}"),
+        ("Basic authentication failed", "Basic authentication failed"),
+    ],
+)
+def test_what_sounds_like_a_credential_is_hidden_in_a_text(text: str, hidden: str) -> None:
+    assert redact_text(text) == hidden
+
+
 @given(st.text(alphabet=st.characters(exclude_characters="@/?# \t\r\n\"'", exclude_categories=["C", "Z"]), min_size=3))
 def test_userinfo_of_a_url_is_hidden_whatever_it_is(password: str):
     hidden = redact_text(f"see https://me:{password}@host:1/path?x=1 there")

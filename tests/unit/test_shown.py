@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import unicodedata
 from pathlib import Path
 
+import pyspark
 import pytest
 import structlog
 import typer
 from prometheus_client import CollectorRegistry, Gauge
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from rich.text import Text
 
 from coordination.errors import ConfigError
 from sink import cli, worker
+from sink import http as http_package
+from sink.clients.java.installation import find_java
+from sink.clients.spark.log import log4j_configuration
 from sink.commands.common import text_table
 from sink.telemetry.exposition import Exposition
 from sink.telemetry.logs import configure
@@ -118,3 +124,33 @@ def test_the_page_has_one_way_for_texts_into_the_document() -> None:
         assert not [way for way in ("innerHTML", "insertAdjacent", "outerHTML", "document.write") if way in code]
     code = (page / "page.js").read_text() + (page / "detail.js").read_text()
     assert code.count("textContent =") == 1
+
+
+def test_the_page_and_python_show_the_same_characters() -> None:
+    page = Path(http_package.__file__).parent / "page" / "page.js"
+    written = re.search(r'const OBEYED = new RegExp\("\["\n(.*?)\n  \+ "\]", "gu"\);', page.read_text(), re.DOTALL)
+    assert written is not None
+    ranges = re.sub(r'^\s*\+ "|"$', "", written[1], flags=re.MULTILINE).replace("\n", "").replace(r"\\", "\\")
+    pattern = re.sub(r"\\u\{([0-9a-f]+)\}", lambda code: rf"\U{code[1]:0>8}", ranges)
+    of_page = re.compile(f"[{pattern}]")
+    every = [chr(code) for code in range(sys.maxunicode + 1)]
+    assert [mark for mark in every if bool(of_page.match(mark)) != (shown(mark) != mark)] == []
+
+
+def test_sparks_log_shows_none_of_them(tmp_path: Path) -> None:
+    log, configuration = tmp_path / "spark.log", tmp_path / "log4j2.properties"
+    configuration.write_text(log4j_configuration(log))
+    hostile = "a\x1b[2J\u202e\x9b\nforged\tb"
+    options = ["-Xmx64m", f"-Dlog4j2.configurationFile={configuration}"]
+    jars, java = str(Path(pyspark.__file__).parent / "jars" / "*"), str(find_java().binary)
+    port = launch_gateway(classpath=jars, javaopts=options, die_on_exit=True, java_path=java)
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    try:
+        error = gateway.jvm.java.lang.RuntimeException(hostile)
+        gateway.jvm.org.apache.logging.log4j.LogManager.getLogger("x").warn(hostile, error)
+    finally:
+        gateway.shutdown()
+    first, *others = log.read_text().splitlines()
+    assert first.endswith("WARN x a?[2J???forged\tb")
+    assert others[:2] == ["java.lang.RuntimeException: a?[2J??", "forged\tb"]
+    assert obeyed(log.read_text()) == set()

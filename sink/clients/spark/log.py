@@ -29,8 +29,11 @@ logger.consumer.name = org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer
 logger.consumer.level = error
 appender.file.name = file
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{ISO8601} %p %c{1} %m%n%ex
-"""
+# `%replace` hides from Log4j that `%ex` is in it.
+appender.file.layout.alwaysWriteExceptions = false
+# Values of records may be in them: what a terminal obeys, and a line feed of a message, is a question mark.
+appender.file.layout.pattern = %d{ISO8601} %p %c{1} %replace{%m}{[OBEYED\\n]}{?}%n%replace{%ex}{[OBEYED]}{?}
+""".replace("OBEYED", r"\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff")
 _LOG4J_OUTPUT = f"""{_LOG4J_LEVELS}\
 appender.file.type = Console
 """

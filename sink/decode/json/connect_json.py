@@ -207,6 +207,7 @@ class ConnectDecoder(Decoder):
         if columns not in self._decoders:
             if len(self._decoders) >= _MOST_DECODERS:
                 self._decoders = {self._columns: self._plain}
+                self._known.clear()  # it would keep them
             self._decoders[columns] = JsonDecoder(columns)
         return self._decoders[columns]
 

@@ -20,11 +20,19 @@ const byId = (id) => document.getElementById(id);
 
 /* Elements */
 
-/* Controls, directions and widths of zero, which a name or a reason of a stranger's may hold, are shown. */
-const OBEYED = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+/* Controls, directions and widths of zero, which a name or a reason of a stranger's may hold, are shown: those of
+   sink/telemetry/shown.py. */
+const OBEYED = new RegExp("["
+  + "\\u0000-\\u0008\\u000a-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f-\\u1160\\u17b4-\\u17b5\\u180b-\\u180f"
+  + "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\uffa0\\ud800-\\udfff\\ufe00-\\ufe0f\\ufeff\\ufff0-\\ufffb"
+  + "\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}"
+  + "]", "gu");
 
 function shown(text) {
-  return String(text).replace(OBEYED, (mark) => "\\u" + mark.charCodeAt(0).toString(16).padStart(4, "0"));
+  return String(text).replace(OBEYED, (mark) => {
+    const code = mark.codePointAt(0).toString(16);
+    return code.length > 4 ? "\\U" + code.padStart(8, "0") : "\\u" + code.padStart(4, "0");
+  });
 }
 
 function make(tag, attributes, ...children) {
