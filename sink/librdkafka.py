@@ -220,7 +220,7 @@ def damage_of(message: Message) -> DamagedLog | None:
     return DamagedLog(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0), reason)
 
 
-class Admin(AdminClient):
+class KafkaAdmin(AdminClient):
     """An AdminClient that its owner closes. Answers are taken by a thread of librdkafka's, on which Python may collect
     garbage; a client that is destroyed there, because its owner forgot it with a question open, aborts the process."""
 
@@ -229,9 +229,9 @@ class Admin(AdminClient):
         self.__exit__(None, None, None)
 
 
-def make_admin(settings: Mapping[str, Any], logger: Logger) -> Admin:
+def make_admin(settings: Mapping[str, Any], logger: Logger) -> KafkaAdmin:
     try:
-        return Admin({**DEFAULTS, **settings}, logger=logger)
+        return KafkaAdmin({**DEFAULTS, **settings}, logger=logger)
     except KafkaException as error:
         raise refusal(error) from error
 

@@ -79,15 +79,15 @@ class TopicConsumer(Consumer):
         return messages
 
 
-class Admin(AdminClient):
+class AuditAdmin(AdminClient):
     """An AdminClient that its owner closes: librdkafka aborts the process if its own thread destroys one."""
 
     def close(self) -> None:
         self.__exit__(None, None, None)
 
 
-def make_admin(settings: Mapping[str, Any]) -> Admin:
-    return Admin({**_DEFAULTS, **settings}, logger=_QUIET)
+def make_admin(settings: Mapping[str, Any]) -> AuditAdmin:
+    return AuditAdmin({**_DEFAULTS, **settings}, logger=_QUIET)
 
 
 def damage_of(message: Message) -> CannotAudit | None:

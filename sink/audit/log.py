@@ -13,7 +13,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -201,21 +201,26 @@ class LogReader:
             receive(source, LogRecords(records[:kept], offsets[:kept]))
             if offsets[-1] + 1 >= span.end:
                 _finish(consumer, source, pending)
-        for source in filter(pending.__contains__, outside):
-            span = self.span(source)
-            if pending[source].start < span.start < pending[source].end:
-                # What was to be read next has expired: the log goes on from its first offset.
-                onward = [KafkaPartition(source.topic, source.partition, span.start)]
-                consumer.incremental_unassign(onward)
-                consumer.incremental_assign(onward)
-            else:
-                ended.append((source, max(span.start, span.end)))
-        for source, position in ended:
+        for source, position in (*ended, *self._passed_over(consumer, filter(pending.__contains__, outside), pending)):
             if source in pending:
                 if position < pending[source].end:
                     short[source] = position
                 _finish(consumer, source, pending)
         return short
+
+    def _passed_over(
+        self, consumer: TopicConsumer, outside: Iterable[LogPartition], pending: Mapping[LogPartition, LogRange]
+    ) -> Iterator[tuple[LogPartition, int]]:
+        """Goes on from the first offset that the log has, where what was to be read next has expired. Yields the
+        partitions that have nothing more of their range, and where their log ends."""
+        for source in outside:
+            span = self.span(source)
+            if pending[source].start < span.start < pending[source].end:
+                onward = [KafkaPartition(source.topic, source.partition, span.start)]
+                consumer.incremental_unassign(onward)
+                consumer.incremental_assign(onward)
+            else:
+                yield source, max(span.start, span.end)
 
     def _cleanup(self, topic: str) -> Cleanup:
         """Reads the cleanup policy, UNKNOWN on failure: it only changes the text of a note."""

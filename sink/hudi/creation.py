@@ -29,7 +29,7 @@ from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table_properties import unusual_properties
 from sink.schema.avro import struct_of_avro
-from sink.schema.evolution import SchemaConflict
+from sink.schema.evolution import IncompatibleSchema
 from sink.schema.table_schema import HEADERS, IS_DELETED, KEY, META_COLUMNS, PROVENANCE, TableSchema
 from sink.storage.files import PROBE_PREFIX
 from sink.storage.table_files import UPGRADE
@@ -345,7 +345,7 @@ def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) 
         return None
     try:
         table.evolved(table_columns, schema.spark)
-    except SchemaConflict as error:
+    except IncompatibleSchema as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
     # The settings name all columns: one that the table lacks is as likely a misspelt name.
     configured_names = {name.lower() for name in schema.spark.names}

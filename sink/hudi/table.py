@@ -47,7 +47,7 @@ from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
 from sink.layout.file_ids import unplanned
 from sink.schema.avro import avro_schema
-from sink.schema.evolution import Compatibility, SchemaConflict, evolved
+from sink.schema.evolution import Compatibility, IncompatibleSchema, evolved
 from sink.schema.table_schema import TableSchema
 
 _METADATA_SERVICE_FACTOR = 2
@@ -338,7 +338,7 @@ class Table:
         try:
             required = self._schema.with_columns(columns).spark if columns else self.columns
             return evolved(self.columns, required, Compatibility.BACKWARD)
-        except SchemaConflict as error:
+        except IncompatibleSchema as error:
             raise TableError(f"{self._specification.base_path}: the table was changed by others: {error}") from error
 
     def _roll_back(self, instant: str) -> None:

@@ -5,7 +5,7 @@ these changes are allowed: a new nullable column or field, a column that becomes
 BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to more digits before the point, if they take no more bytes or readers are
 set for it: Spark compares a filter with an older file's DECIMAL in the bytes of that file, and fails. Within arrays,
 maps and structs no type widens, because Spark 3.5 could not read older files. In a merge-on-read table no type changes,
-and no struct gets a field, because hudi-rs 0.5 could not read older log files. Raises SchemaConflict.
+and no struct gets a field, because hudi-rs 0.5 could not read older log files. Raises IncompatibleSchema.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Compatibility(Enum):
     """As BACKWARD, but no type changes: old and new records can each be read with the columns of the other."""
 
 
-class SchemaConflict(ConfigError):
+class IncompatibleSchema(ConfigError):
     """The columns of the records do not fit the table."""
 
 
@@ -76,7 +76,7 @@ def evolved(
     columns = _struct(table, wanted, _Rules(compatibility, on_read, widens_decimals, omission_reasons, reasons), "")
     if reasons:
         shown = "; ".join(sentences([shown_reason(reason) for reason in reasons]))
-        raise SchemaConflict(
+        raise IncompatibleSchema(
             f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
             f" {shown}\n{_side_by_side(table, wanted, omission_reasons)}"
         )

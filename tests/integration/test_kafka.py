@@ -177,7 +177,7 @@ def test_a_topic_that_was_deleted_keeps_no_others_offsets_and_retention_back(
     create(admin, name, **{"retention.ms": "600000"})
     produce(address, name, 3)
     [found] = log.view([name]).partitions.values()
-    ask, group, gone = kafka_groups.Admin({"bootstrap.servers": address}), f"sink-{name}", f"{name}-gone"
+    ask, group, gone = kafka_groups.GroupsAdmin({"bootstrap.servers": address}), f"sink-{name}", f"{name}-gone"
 
     def committed() -> bool:
         with suppress(Unavailable):  # a new broker looks for the group's coordinator

@@ -31,7 +31,7 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
 
 @pytest.mark.parametrize(
     ("settings", "most_requests"),
-    [(HUDIS_DEFAULTS, 150), ({}, 80)],
+    [(HUDIS_DEFAULTS, 149), ({}, 55)],
     ids=["Hudi's defaults", "without a metadata table"],
 )
 def test_a_small_append_asks_no_more_than_so_often(

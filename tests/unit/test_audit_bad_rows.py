@@ -17,7 +17,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import AuditedResult, AuditedSlice, LogPartition
-from sink.audit.content.bad_rows import COLUMNS, Decoded, ErrorsTableRows
+from sink.audit.content.bad_rows import COLUMNS, DecodedRanges, ErrorsTableRows
 from sink.audit.content.cells import Unread
 from sink.audit.content.expected import BAD_SCHEMA, Range
 from sink.audit.content.owners import Coordinates
@@ -66,7 +66,7 @@ class Known:
         folder.mkdir()
         pq.write_table(pa.Table.from_pylist(refused, BAD_SCHEMA), folder / "bad-0.parquet")
         findings = AuditFindings()
-        decoded = Decoded(folder, {SOURCE: self.ranges}, self.refusals, {0: 0, 1: 0, 2: 0})
+        decoded = DecodedRanges(folder, {SOURCE: self.ranges}, self.refusals, {0: 0, 1: 0, 2: 0})
         unread = Unread({0: self.expired}, lambda *_: "for no known reason", self.left_out)
         reasons = bad.compare(decoded, unread, findings)
         assert all(finding.kind is FindingKind.ERRORS_ROW for finding in findings.all())

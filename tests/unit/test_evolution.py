@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from sink.schema.ddl import parse_struct, to_ddl
-from sink.schema.evolution import Compatibility, SchemaConflict, evolved, widens
+from sink.schema.evolution import Compatibility, IncompatibleSchema, evolved, widens
 from sink.schema.storage_types import storage_struct
 from sink.schema.warnings import OmittedField
 
@@ -66,14 +66,14 @@ def test_a_decimal_that_takes_more_bytes_widens_only_where_readers_are_set_for_i
     elif compatibility is NONE:
         assert evolved(table, records, compatibility, widens_decimals=False) == table
     else:
-        with pytest.raises(SchemaConflict, match=r"filterPushdown.decimal=false .*schema.widen.decimals=true"):
+        with pytest.raises(IncompatibleSchema, match=r"filterPushdown.decimal=false .*schema.widen.decimals=true"):
             evolved(table, records, compatibility, widens_decimals=False)
 
 
 @pytest.mark.parametrize(("compatibility", "on_read"), [(FULL, False), (FORWARD, False), (BACKWARD, True)])
 def test_where_no_type_may_change_no_setting_for_decimals_is_named(compatibility: Compatibility, on_read: bool) -> None:
     table, records = parse_struct("a DECIMAL(9,2)"), parse_struct("a DECIMAL(18,2)")
-    with pytest.raises(SchemaConflict) as conflict:
+    with pytest.raises(IncompatibleSchema) as conflict:
         evolved(table, records, compatibility, on_read, widens_decimals=False)
     assert "schema.widen.decimals" not in str(conflict.value)
 
@@ -94,22 +94,22 @@ def test_where_no_type_may_change_no_setting_for_decimals_is_named(compatibility
     ],
 )
 def test_what_is_not_safe_is_refused_by_name(table: str, records: str, message: str) -> None:
-    with pytest.raises(SchemaConflict, match=message):
+    with pytest.raises(IncompatibleSchema, match=message):
         evolved_ddl(table, records)
 
 
 def test_forward_keeps_the_table_as_it_is() -> None:
     assert evolved_ddl("a BIGINT, b STRING", "a INT, c INT", FORWARD) == "a BIGINT, b STRING"
-    with pytest.raises(SchemaConflict, match="a is INT in the table, BIGINT in the records"):
+    with pytest.raises(IncompatibleSchema, match="a is INT in the table, BIGINT in the records"):
         evolved_ddl("a INT", "a BIGINT", FORWARD)
-    with pytest.raises(SchemaConflict, match="a is NOT NULL in the table, and may be null in records"):
+    with pytest.raises(IncompatibleSchema, match="a is NOT NULL in the table, and may be null in records"):
         evolved_ddl("a INT NOT NULL", "a INT", FORWARD)
 
 
 def test_full_adds_columns_and_changes_no_type() -> None:
     assert evolved_ddl("a INT", "b INT", FULL) == "a INT, b INT"
     for table, records in (("a INT", "a BIGINT"), ("a BIGINT", "a INT")):
-        with pytest.raises(SchemaConflict, match=r"schema\.compatibility=FULL"):
+        with pytest.raises(IncompatibleSchema, match=r"schema\.compatibility=FULL"):
             evolved_ddl(table, records, FULL)
 
 
@@ -143,7 +143,7 @@ def test_a_merge_on_read_table_takes_new_columns_and_what_is_narrower(compatibil
 def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> None:
     assert evolved_ddl(f"b {table}", f"b {records}") != f"b {table}"
     with pytest.raises(
-        SchemaConflict, match=r"b is .* in the table, .* in the records \(in a merge-on-read table no type"
+        IncompatibleSchema, match=r"b is .* in the table, .* in the records \(in a merge-on-read table no type"
     ):
         evolved_ddl(f"a INT, b {table}", f"a INT, b {records}, c INT", on_read=True)
     assert evolved_ddl(f"b {table}", f"b {records}, c INT", NONE, on_read=True) == f"b {table}, c INT"
@@ -151,7 +151,7 @@ def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> N
 
 def test_the_field_whose_type_would_change_is_named() -> None:
     with pytest.raises(
-        SchemaConflict, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"
+        IncompatibleSchema, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"
     ):
         evolved_ddl("a STRUCT<b: STRUCT<x: INT>>", "a STRUCT<b: STRUCT<x: INT, y: INT>>", on_read=True)
 
@@ -175,7 +175,7 @@ def test_a_field_that_can_be_a_column_no_more_is_refused(
     table_struct = parse_struct(table)
     records_struct = parse_struct(table.replace(", y: INT", "") if "y: INT" in table else "a INT")
     omitted = [OmittedField(path, "why"), OmittedField("new", "of no concern to the table")]
-    with pytest.raises(SchemaConflict, match=message):
+    with pytest.raises(IncompatibleSchema, match=message):
         evolved(table_struct, records_struct, compatibility, left_out=omitted)
     assert evolved(table_struct, records_struct, NONE, left_out=omitted) == table_struct
     assert evolved(table_struct, records_struct, compatibility, left_out=omitted[1:]) == table_struct
@@ -183,7 +183,7 @@ def test_a_field_that_can_be_a_column_no_more_is_refused(
 
 def test_why_there_is_no_column_stands_beside_the_tables() -> None:
     omitted = [OmittedField("b", "a union"), OmittedField("new", "another")]
-    with pytest.raises(SchemaConflict) as caught:
+    with pytest.raises(IncompatibleSchema) as caught:
         evolved(parse_struct("a INT, b DATE"), parse_struct("a INT"), BACKWARD, left_out=omitted)
     assert str(caught.value).splitlines()[1:] == [
         "  column  in the table  in the records",
@@ -193,7 +193,7 @@ def test_why_there_is_no_column_stands_beside_the_tables() -> None:
 
 
 def test_both_sides_stand_beside_each_other() -> None:
-    with pytest.raises(SchemaConflict) as caught:
+    with pytest.raises(IncompatibleSchema) as caught:
         evolved_ddl("id BIGINT, a INT NOT NULL, gone DATE", "id BIGINT, a STRING, more ARRAY<INT>")
     assert str(caught.value).splitlines()[1:] == [
         "  column  in the table  in the records",
@@ -203,7 +203,7 @@ def test_both_sides_stand_beside_each_other() -> None:
         "! more    -             ARRAY<INT>",
     ]
     many = ", ".join(f"c{n} INT" for n in range(200))
-    with pytest.raises(SchemaConflict) as caught:
+    with pytest.raises(IncompatibleSchema) as caught:
         evolved_ddl(f"{many}, a INT", f"{many}, a STRING")
     assert [line.split()[:2] for line in str(caught.value).splitlines()[1:]] == [["column", "in"], ["!", "a"]]
 
@@ -232,7 +232,7 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
 ) -> None:
     try:
         merged = evolved(table, records, compatibility, on_read)
-    except SchemaConflict:
+    except IncompatibleSchema:
         assert compatibility is not NONE
         return
     stored = storage_struct(merged)
@@ -256,6 +256,6 @@ def test_a_conflict_of_thousands_of_long_columns_is_told_in_a_few_lines() -> Non
     long = ", ".join(f"{'n' * 900}{number}: INT" for number in range(900))
     table = parse_struct(", ".join(f"{name} INT" for name in names) + f", s STRUCT<{long}>")
     wanted = parse_struct(", ".join(f"{name} STRING" for name in names) + ", s INT")
-    with pytest.raises(SchemaConflict, match=r"(?s)and 1,951 more\n.*\nand 1,941 more$") as conflict:
+    with pytest.raises(IncompatibleSchema, match=r"(?s)and 1,951 more\n.*\nand 1,941 more$") as conflict:
         evolved(table, wanted, Compatibility.BACKWARD)
     assert len(str(conflict.value)) < 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,3 +25,13 @@ def test_functions_stay_under_60_lines() -> None:
         and (node.end_lineno or 0) - node.lineno + 1 >= LINES_OF_A_FUNCTION
     ]
     assert long == []
+
+
+def test_a_class_name_occurs_once() -> None:
+    names = Counter(
+        node.name
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, times in names.items() if times > 1] == []

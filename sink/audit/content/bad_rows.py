@@ -57,7 +57,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedRanges:
     """The records that were decoded. `folder` has the bad ones, `refusals` the specifications that decode nothing, with
     the reason, and `specifications` that of each commit."""
 
@@ -112,7 +112,7 @@ class ErrorsTableRows:
             if _digest(microseconds, records.keys[position], records.values[position]) != rows.digests[row]:
                 self._add(partition, offset, "key, value or timestamp in the errors table differs from the log's")
 
-    def compare(self, decoded: Decoded, unread: Unread, findings: AuditFindings) -> Mapping[str, int]:
+    def compare(self, decoded: DecodedRanges, unread: Unread, findings: AuditFindings) -> Mapping[str, int]:
         """Compares which records are bad. Returns how many rows were not compared, by reason."""
         reasons: Counter[str] = Counter()
         for (number, commit), count in self._elsewhere.items():
@@ -155,7 +155,7 @@ class _Judging:
 
     source: int
     ranges: Sequence[Range]
-    decoded: Decoded
+    decoded: DecodedRanges
     unread: Unread
 
     def judged(self, rows: _Rows, reasons: Counter[str]) -> list[bool | None]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import LogPartition
 from sink.audit.compare import LogCheck
-from sink.audit.content.bad_rows import Decoded, ErrorsTableRows
+from sink.audit.content.bad_rows import DecodedRanges, ErrorsTableRows
 from sink.audit.content.cells import META_COLUMNS, Comparison, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedForm, ExpectedRows, Range
@@ -114,7 +114,7 @@ class ContentAudit:
         """`removed` is how many rows other writers can have deleted."""
         self._expected.finish()
         unread = self._unread(check)
-        decoded = Decoded(self._expected.folder, self._ranges, self._expected.reasons, self._specification_of)
+        decoded = DecodedRanges(self._expected.folder, self._ranges, self._expected.reasons, self._specification_of)
         errors_not_compared = self.bad_rows.compare(decoded, unread, findings)
         comparison = Comparison(
             self._scratch,

@@ -151,7 +151,7 @@ class GroupCommitter:
         LOG.log(level, "kafka.group_not_committed", sink=offer.sink, group=offer.group, reason=reason)
 
 
-class Admin:
+class GroupsAdmin:
     """Answers questions in the child: a `Commit` with None, names of topics with their retention in seconds."""
 
     def __init__(self, native: Mapping[str, str]) -> None:
@@ -221,4 +221,4 @@ class Admin:
 
 
 if __name__ == "__main__":
-    serve(Admin)
+    serve(GroupsAdmin)

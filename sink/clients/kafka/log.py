@@ -26,7 +26,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.librdkafka import Admin, make_admin, url_safe
+from sink.librdkafka import KafkaAdmin, make_admin, url_safe
 
 LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
@@ -102,7 +102,7 @@ class Log:
         self._native = native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
-        self._admin: Admin | None = None
+        self._admin: KafkaAdmin | None = None
         self._connection_errors: dict[int, str] = {}
         self._deadline = 0.0
         self._listed: tuple[float, tuple[str, ...]] | None = None
@@ -140,7 +140,7 @@ class Log:
         self._admin = None
 
     @contextmanager
-    def _asking(self) -> Iterator[Admin]:
+    def _asking(self) -> Iterator[KafkaAdmin]:
         """Gives a client for questions that take `timeout` seconds together."""
         self._deadline = time.monotonic() + self._timeout
         if self._admin is None:
@@ -157,7 +157,7 @@ class Log:
             raise
 
     def _take_view(
-        self, admin: Admin, required: Sequence[str], pattern: str | None, optional: Sequence[str]
+        self, admin: KafkaAdmin, required: Sequence[str], pattern: str | None, optional: Sequence[str]
     ) -> LogView:
         matching = None if pattern is None else self._names(admin, pattern)
         topics = tuple(dict.fromkeys([*required, *optional, *(matching or ())]))
@@ -194,7 +194,7 @@ class Log:
         }
         return LogView(cluster, log_ranges, matching=matching, deleted=missing)
 
-    def _names(self, admin: Admin, pattern: str | None) -> tuple[str, ...]:
+    def _names(self, admin: KafkaAdmin, pattern: str | None) -> tuple[str, ...]:
         if self._listed is None or time.monotonic() > self._listed[0] + LIST_SECONDS:
             try:
                 names = admin.list_topics(timeout=self._seconds_left()).topics
@@ -203,7 +203,7 @@ class Log:
             self._listed = time.monotonic(), tuple(sorted(names))
         return tuple(name for name in self._listed[1] if pattern is None or re.fullmatch(pattern, name))
 
-    def _describe(self, admin: Admin, topics: Sequence[str]) -> tuple[_Topics, tuple[str, ...]]:
+    def _describe(self, admin: KafkaAdmin, topics: Sequence[str]) -> tuple[_Topics, tuple[str, ...]]:
         """Returns topic id and partition numbers of each existing topic, and the missing topics."""
         if not topics:
             return {}, ()
@@ -229,7 +229,7 @@ class Log:
         return topics_found, tuple(missing)
 
     def _offsets(
-        self, admin: Admin, partitions: Sequence[TopicPartition]
+        self, admin: KafkaAdmin, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Returns log starts, high watermarks and ends, with three requests to each leader for any number of
         partitions. Asks for the ends last.
@@ -243,7 +243,7 @@ class Log:
         return starts, high_watermarks, self._results(self._list_offsets(admin, partitions, latest, _COMMITTED))
 
     def _list_offsets(
-        self, admin: Admin, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: ck.IsolationLevel
+        self, admin: KafkaAdmin, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: ck.IsolationLevel
     ) -> Mapping[ck.TopicPartition, Future[Any]]:
         wanted = {ck.TopicPartition(partition.topic, partition.partition): spec for partition in partitions}
         return self._submit(
@@ -285,7 +285,7 @@ class Log:
         """Returns the seconds until the time-out of the view; never 0, so that an available answer is read."""
         return max(self._deadline - time.monotonic(), 0.01)
 
-    def _similar_names(self, admin: Admin, missing: Iterable[str]) -> list[str]:
+    def _similar_names(self, admin: KafkaAdmin, missing: Iterable[str]) -> list[str]:
         try:
             names = [name for name in admin.list_topics(timeout=self._seconds_left()).topics if name[:2] != "__"]
         except ck.KafkaException as error:
