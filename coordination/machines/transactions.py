@@ -289,9 +289,9 @@ def drop_incomplete_plans(
     return changed
 
 
-def ended(ledger: Ledger, header: Header, outcome: str, results: Sequence[SliceResult], wall: float) -> Ledger:
+def ended(ledger: Ledger, header: Header, results: Sequence[SliceResult], wall: float) -> Ledger:
     """Returns the ledger once a transaction has ended: a committed one moves the checkpoint on."""
-    committed = outcome == "COMMITTED"
+    outcome, committed = header.phase.value, header.phase is Phase.COMMITTED
     times = {**header.times, "ENDED": wall}
     records, errors = sum(result.records for result in results), sum(result.errors for result in results)
     reason = header.reason[:REASON_CHARACTERS]

@@ -118,7 +118,7 @@ def end(
     says nothing of the batch.
     """
     header = transaction.header
-    ledger = transactions.ended(view.ledger, header, header.phase.value, written.results, wall)
+    ledger = transactions.ended(view.ledger, header, written.results, wall)
     if header.phase is Phase.ABORTED:
         attempts = ledger.attempts.get(header.batch, 0)
         if transactions.ran_out_of_memory(transaction):

@@ -162,7 +162,7 @@ def _check_metafile(table: TableFiles, folder: str) -> Iterator[AuditFinding]:
         depth = len(folder.split("/")) if folder else 0
         if (found := _DEPTH.search(table.read(metafile))) is None or int(found[1]) != depth:
             sentence = (
-                f"{place} is {depth} levels deep, and its {_METAFILE} says {int(found[1]) if found else 'nothing'}:"
+                f"{place} is of depth {depth}, and its {_METAFILE} says {int(found[1]) if found else 'nothing'}:"
                 " readers that are given one of its files do not find the table"
             )
             yield AuditFinding(FindingKind.PARTITION_METAFILE, sentence)

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, Corrupt, Unavailable, in_sentences
+from coordination.state.model import Phase
 from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
@@ -333,7 +334,7 @@ def history(
     with connected(settings.ensemble) as client:
         ledger = Keeper(client, settings.root_znode, lambda: None).read().ledger
     newest_first = (ended_status(summary) for summary in reversed(ledger.history))
-    transactions = [ended for ended in newest_first if not aborted or ended.outcome == "ABORTED"][:limit]
+    transactions = [ended for ended in newest_first if not aborted or ended.outcome == Phase.ABORTED.value][:limit]
     if as_json:
         typer.echo(json.dumps([asdict(transaction) for transaction in transactions], indent=2))
     elif transactions:

@@ -210,7 +210,7 @@ def test_a_metafile_that_does_not_say_how_deep_its_partition_is_is_found(text: s
     edited = a_copy("appends")
     (edited.table / "day=mon" / ".hoodie_partition_metadata").write_text(text)
     [sentence] = sentences(edited, FindingKind.PARTITION_METAFILE)
-    assert sentence.startswith("table partition day=mon is 1 deep")
+    assert sentence.startswith("table partition day=mon is of depth 1")
 
 
 def test_a_partition_of_log_files_alone_has_a_metafile(tmp_path: Path) -> None:
