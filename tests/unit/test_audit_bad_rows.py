@@ -21,8 +21,9 @@ from sink.audit.content.bad_rows import COLUMNS, DecodedRanges, ErrorsTableRows
 from sink.audit.content.cells import Unread
 from sink.audit.content.expected import BAD_SCHEMA, Range
 from sink.audit.content.owners import Coordinates
+from sink.audit.coverage import Coverage
 from sink.audit.log_records import LogRecords
-from sink.audit.report import AuditFindings, ContentCount, FindingKind
+from sink.audit.report import LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from tests.mutations.edit import Edited
 from tests.mutations.kept import KeptTable, unpack
 
@@ -48,6 +49,7 @@ class Known:
     expired: int = 0
     topic_id: str = ID
     timestamp: int = MOMENT
+    since: str = ""
 
     def compared(self, directory: Path, *rows: Mapping[str, Any]) -> tuple[list[str], Mapping[str, int]]:
         """Compares rows of the errors table. Returns sentences, and what was not compared."""
@@ -55,7 +57,8 @@ class Known:
         results = (AuditedResult(piece, 8, 0, 2) for piece in slices)
         ranges = [CommittedRange(*entry) for entry in zip(results, (1, 2), (FIRST, SECOND), strict=True)]
         numbers = {FIRST: 0, SECOND: 1, OPERATORS: 2}
-        bad = ErrorsTableRows(SINK, ranges, {SOURCE.topic: ID}, Coordinates({SOURCE: 0}, numbers, {}))
+        coverage = Coverage(since=self.since)
+        bad = ErrorsTableRows(SINK, ranges, {SOURCE.topic: ID}, Coordinates({SOURCE: 0}, numbers, {}), coverage)
         bad.read([errors_rows(*rows)] if rows else [])
         offsets = range(self.expired, 20)
         moment = (TIMESTAMP_CREATE_TIME, self.timestamp)
@@ -102,6 +105,11 @@ def test_each_bad_record_has_a_row_and_each_row_a_bad_record(tmp_path: Path) -> 
 def test_a_bad_record_without_a_row_is_found_with_its_reason(tmp_path: Path) -> None:
     found, _ = Known([(3, 0), (12, 1)]).compared(tmp_path, row(3))
     assert found == ["orders-0 offset 12: its record is bad, and the errors table does not have it: why"]
+
+
+def test_a_row_that_is_left_out_may_be_of_a_log_that_lost_its_end(tmp_path: Path) -> None:
+    known = Known([(12, 1)], ranges=(Range(10, 20, 1, 0),), left_out=[(0, 0)], since=SECOND)
+    assert known.compared(tmp_path, row(3, value=b"before"), row(12, SECOND)) == ([], {LEFT_OUT: 1})
 
 
 def test_a_row_of_a_good_record_is_found(tmp_path: Path) -> None:

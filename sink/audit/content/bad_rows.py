@@ -30,6 +30,7 @@ from sink.audit.checkpoints import LogPartition
 from sink.audit.content.cells import COORDINATES, Unread
 from sink.audit.content.expected import ASIDE_SCHEMA, BAD_SCHEMA, PLACED, Range
 from sink.audit.content.owners import Coordinates
+from sink.audit.coverage import Coverage
 from sink.audit.errors import NEEDED, BadSlices
 from sink.audit.log_records import LogRecords
 from sink.audit.report import LEFT_OUT, AuditFindings, FindingKind
@@ -71,15 +72,21 @@ class ErrorsTableRows:
     """The bad records of a sink. Call `read`, then `receive` with the log's records, then `compare`."""
 
     def __init__(
-        self, sink: str, ranges: Sequence[CommittedRange], topic_ids: Mapping[str, str], coordinates: Coordinates
+        self,
+        sink: str,
+        ranges: Sequence[CommittedRange],
+        topic_ids: Mapping[str, str],
+        coordinates: Coordinates,
+        coverage: Coverage,
     ) -> None:
         """`topic_ids` are those of the newest checkpoint."""
+        self._coverage = coverage
         self._slices, self._topic_ids, self._known = BadSlices({sink: ranges}), topic_ids, coordinates
         self._committed = sorted({coordinates.commits[entry.instant] for entry in ranges})
         """Numbers of the commits that have slices. Others have replayed records, whose rows are of earlier commits."""
         self._rows: dict[LogPartition, _Rows] = {}
         self._elsewhere: Counter[tuple[int, int]] = Counter()
-        """Rows of topics that were created again, by the numbers of partition and commit."""
+        """Rows of topics that were created again, and rows left out, by the numbers of partition and commit."""
         self._findings = AuditFindings()
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -91,7 +98,9 @@ class ErrorsTableRows:
                     continue
                 _, entry = self._slices.entries[number]
                 commit = self._known.commits[entry.instant]
-                if entry.result.slice.topic_id == self._topic_ids.get(entry.source.topic):
+                is_of_this_log = entry.result.slice.topic_id == self._topic_ids.get(entry.source.topic)
+                # What is left out may be of a log that lost its end since: its offsets have other records now.
+                if is_of_this_log and self._coverage.has_contents(entry.source, entry.instant):
                     parts[entry.source].append(_rows(batch.take(pa.array(positions)), commit))
                 else:
                     self._elsewhere[self._known.sources[entry.source], commit] += positions.size

@@ -75,7 +75,7 @@ class ContentAudit:
         self._reasons = {(sources[source], number): why for (source, number), why in found.reasons.items()}
         self._left_out = {(sources[source], number) for source, number in found.left_out}
         self._specification_of, self._ranges = found.specification_of, found.by_source
-        self.bad_rows = ErrorsTableRows(sink, ranges, topic_ids, self._coordinates)
+        self.bad_rows = ErrorsTableRows(sink, ranges, topic_ids, self._coordinates, coverage)
         read = specifications.read(files)
         floats = widened(self._target.columns, {number: read[spec] for number, spec in found.specification_of.items()})
         # Rows that do not name their commits are of any.
