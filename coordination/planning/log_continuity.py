@@ -1,4 +1,4 @@
-"""Holds what the tasks read against the plan and the record: the cluster, the topic, and the log that was read before.
+"""Compares what the tasks read with what was planned and with what was read before: cluster, topic and log.
 
 Guarantee: `misread` passes only reads of each planned range, from the planned topic id and cluster. `changed_log` finds
 a log that was truncated and grew again wherever it still has a record at the offset of the last one that was read: each
@@ -22,7 +22,8 @@ States = Mapping[TopicPartition, PartitionState]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Partitions whose log was compared with the record that was read last, and those where it has none there."""
+    """`compared`: partitions whose log was compared with the last record read. `absent`: partitions whose log no longer
+    has that record."""
 
     compared: int
     absent: int
@@ -65,7 +66,8 @@ def changed_log(reads: Iterable[ReadRange], states: States) -> Failure | None:
 
 
 def evidence(reads: Iterable[ReadRange], states: States) -> Evidence:
-    """Counts the partitions with a record on file whose log was compared, and those where the log has none there."""
+    """Counts the partitions with an anchor: those whose log was compared, and those whose log no longer has the
+    record."""
     first_reads = [(ranges[0], anchor) for _, anchor, ranges in _by_partition(reads, states) if anchor is not None]
     compared = sum(_is_evidence(read, anchor) for read, anchor in first_reads)
     return Evidence(compared, len(first_reads) - compared)

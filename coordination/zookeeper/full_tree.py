@@ -1,7 +1,7 @@
 """One look at all that ZooKeeper has of a sink: the tree, and the records beside it that mean nothing to the protocol.
 
-Guarantee: a missing or undecodable record is None. Raises as `TreeReader`, and OtherVersion for a record of another
-release.
+Guarantee: a missing or undecodable record is None. Raises Corrupt for a tree that cannot be understood, and
+OtherVersion for a tree or record of another release.
 """
 
 from __future__ import annotations

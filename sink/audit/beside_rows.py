@@ -1,7 +1,7 @@
-"""Checks what the table has beside rows, by which readers, writers and audits find them: columns, metadata table,
-indexes and specifications.
+"""Runs the audit's checks of everything but the rows: columns, metadata table, indexes and specifications.
 
-Guarantee: that of the four. Raises what the store raises.
+Guarantee: those of `check_columns`, `check_metadata_table`, `IndexCheck` and `check_specifications`. Raises what the
+store raises.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d+)\.log\.\d+(_[\d-]
 _DATA_FILE = re.compile(rf"^[^.].*\.parquet$|{_LOG_FILE.pattern}")
 _INSTANT = re.compile(r"^(\d+)[_.]")
 _METAFILE = ".hoodie_partition_metadata"
-_LOOKS = 16
-"""Files that are looked at at once: on an object store each takes several requests."""
+_FILES_AT_ONCE = 16
+"""Files that are checked at the same time: on an object store each takes several requests."""
 _DEPTH = re.compile(rb"^partitionDepth=(\d+)\s*$", re.MULTILINE)
 
 Group = tuple[str, str]
@@ -126,7 +126,7 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
     broken: set[str] = set()
     stored = _list(table)
     entries = [*files.live.values(), *(log for logs in files.logs.values() for log in logs)]
-    with ThreadPoolExecutor(_LOOKS) as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for entry, finding in zip(entries, pool.map(partial(_check_file, table, stored), entries), strict=True):
             if finding:
                 findings.append(finding)

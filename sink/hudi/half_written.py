@@ -1,20 +1,18 @@
 """Finds and deletes what a writer has left half-written on the timelines of a table and of its metadata table: the
 store was full, or the writer died.
 
-Hudi writes what it plans and begins in place on a local disk and on HDFS, and on a local disk the file that completes
-an instant, too. A plan that is cut short stops each commit and each service, and one of the metadata table each reader:
-they read all pending plans. A completion that is cut short shows the instant as complete, and says nothing of it: rows
-that a clustering has moved show twice, and who reads the commit fails.
+Hudi writes plans and inflight files in place on a local disk and on HDFS, and on a local disk also the file that
+completes an instant. A plan that is cut short stops every commit and service, and one in the metadata table every
+reader, because all pending plans are read. A completion that is cut short shows the instant as complete: rows of a
+clustering appear twice, and reading the commit fails.
 
-Guarantee: an instant whose completion is cut short counts as pending for each reader here, if no whole write was
-completed later, and if the file is as old as its name says: one that was copied or edited is damaged. Under the table
-lock, where nobody can be writing it, the file is deleted: then the instant is pending for each reader, and its sink or
-service completes it again, or rolls it back. A later write may build on the instant, so that it counts as complete
-then, and as damaged. Of what was planned or begun, a file is deleted only if nobody has gone on from it, and it was
-read whole and is not Avro: no writer could carry it out. A rollback that loses its plan is planned again: its instant
-is pending still. In the metadata table, a completion is deleted if its instant is pending in the table: Hudi rolls back
-there what is not complete. Voided by writers without the table lock, of which one may be writing the file. Raises what
-py4j and the store raise.
+Guarantee: a completion that is cut short counts as pending here, unless a later write is complete as a whole (that
+write may build on it), or the file was changed more than a minute after its completion (it was copied or edited, so it
+is damaged). Under the table lock the file is deleted, and its owner completes the instant again or rolls it back. A
+plan or inflight file is deleted only if nothing has followed it and it is not valid Avro. A rollback whose plan is
+deleted is planned again. In the metadata table a completion that is cut short is deleted if its instant is pending in
+the table: Hudi rolls it back there. Voided by writers that do not take the table lock. Raises what py4j and the store
+raise.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ import io
 import os
 import re
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +54,7 @@ _COMPLETIONS = WRITES | {"clean", "rollback"}
 _PENDING_ACTIONS = {COMMIT: COMPACTION, DELTA_COMMIT: "logcompaction", REPLACE: CLUSTERING}
 """Actions that Hudi calls otherwise once they are complete."""
 _CHANGED_SECONDS = 60.0
-"""Seconds after the completion in its name from which a file was changed later."""
+"""A file that was changed so many seconds after its completion time, or later, was copied or edited."""
 _DISK = "file"
 _WRITTEN_IN_PLACE = HDFS_SCHEMES | {_DISK}
 _MAGIC = b"Obj\x01"
@@ -202,7 +201,7 @@ def _is_avro(content: bytes) -> bool:
     """Whether the content of a file is that of an Avro file, to its end."""
     try:
         return bool(list(fastavro.reader(io.BytesIO(content))))
-    except (ValueError, EOFError, IndexError, KeyError, TypeError, UnicodeDecodeError):
+    except (ValueError, EOFError, IndexError, KeyError, TypeError, UnicodeDecodeError, zlib.error):
         return False
 
 

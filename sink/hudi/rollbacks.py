@@ -11,8 +11,8 @@ from sink.hudi.instants import Instant
 
 
 class Rollbacks:
-    """Reads the rollbacks of one table, each once. `meta` is Hudi's meta client, `timeline` its active or its
-    archived one.
+    """Reads each rollback of one table once. In its methods `meta` is Hudi's meta client, and `timeline` its active or
+    archived timeline.
     """
 
     def __init__(self, hudi: HudiClient, half_written: HalfWritten) -> None:
@@ -35,8 +35,8 @@ class Rollbacks:
         return self._instants[entry]
 
     def removed_files(self, meta: Any, listed: Collection[Instant], instants: Collection[str]) -> list[str]:
-        """Returns files, relative to the table, that those of these listed rollbacks were to remove which are complete
-        and took back nothing but these instants.
+        """Returns the files that completed rollbacks were to remove, by path relative to the table. Only rollbacks in
+        `listed` count, and only those that took back nothing but `instants`.
         """
         timeline, paths = meta.getActiveTimeline(), []
         for entry in listed if instants else ():

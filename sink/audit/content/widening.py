@@ -1,7 +1,7 @@
-"""FLOAT columns that became DOUBLEs, whose older rows may have either of two numbers.
+"""Compares FLOAT columns that were widened to DOUBLE: older rows may hold either of two numbers.
 
-Hudi widens a FLOAT by its decimal digits when it writes a file again, and so does Spark when it reads one. hudi-rs
-takes the binary digits.
+Where Hudi writes a file again, or Spark reads it, the FLOAT 0.1 becomes 0.1: its decimal digits. hudi-rs gives
+0.10000000149011612: its binary digits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from sink.audit.content.specification import Specification
 
 
 def widened(columns: pa.Schema, specifications: Mapping[int, Specification | str]) -> dict[str, list[int]]:
-    """Returns the commits in which a column of DOUBLEs was one of FLOATs. `specifications` are by commit."""
+    """Returns, for each DOUBLE column, the commits in which it was a FLOAT. `specifications` are by commit; a text says
+    why one cannot be read, and that commit is passed over."""
     read = {number: spec.floats for number, spec in specifications.items() if isinstance(spec, Specification)}
     doubles = (field.name for field in columns if pa.types.is_float64(field.type))
     found = {name: [number for number, floats in read.items() if name in floats] for name in doubles}

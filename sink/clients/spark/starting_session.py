@@ -16,7 +16,8 @@ from sink.clients.spark.specification import SessionSpecification
 
 
 class StartingSession:
-    """A context manager that starts a session in a thread, and stops it at the end."""
+    """A context manager that starts a session in a thread. Leaving it waits until the start has ended, and stops the
+    session."""
 
     def __init__(
         self,
