@@ -48,15 +48,15 @@ class MustAbort:
     failure: Failure | None = None
 
 
+Readiness = Waiting | AllReported | MustAbort
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """The results of a transaction, and the last record that it read of each partition."""
 
     results: tuple[SliceResult, ...]
     last_records: Mapping[TopicPartition, Anchor]
-
-
-Readiness = Waiting | AllReported | MustAbort
 
 
 def is_plan_intact(transaction: Transaction) -> bool:

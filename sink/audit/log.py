@@ -212,15 +212,21 @@ class LogReader:
         self, consumer: TopicConsumer, outside: Iterable[LogPartition], pending: Mapping[LogPartition, LogRange]
     ) -> Iterator[tuple[LogPartition, int]]:
         """Goes on from the first offset that the log has, where what was to be read next has expired. Yields the
-        partitions that have nothing more of their range, and where their log ends."""
+        partitions that have nothing more of their range, and where their log ends. Raises TryAgain for a log that has
+        all of a range."""
         for source in outside:
-            span = self.span(source)
-            if pending[source].start < span.start < pending[source].end:
+            span, wanted = self.span(source), pending[source]
+            if wanted.start < span.start < wanted.end:
                 onward = [KafkaPartition(source.topic, source.partition, span.start)]
                 consumer.incremental_unassign(onward)
                 consumer.incremental_assign(onward)
-            else:
+            elif span.start >= wanted.end or span.end < wanted.end:
                 yield source, max(span.start, span.end)
+            else:
+                raise TryAgain(
+                    f"Kafka at {self._bootstrap} refused an offset of {source}, which its log has: another replica"
+                    " leads, perhaps. Audit again."
+                )
 
     def _cleanup(self, topic: str) -> Cleanup:
         """Reads the cleanup policy, UNKNOWN on failure: it only changes the text of a note."""

@@ -89,7 +89,10 @@ class MirroredTable:
                     self._fetch(path)
                 except (OSError, pa.ArrowException) as error:
                     raise NotFetched(f"{path} cannot be read: {error}") from error
-            yield
+            try:
+                yield
+            except (OSError, pa.ArrowException) as error:
+                raise NotFetched(f"{', '.join(filled)} cannot be read: {error}") from error
         finally:
             for path in filled:
                 # A file that could not be fetched may not even have its directory here.

@@ -2,7 +2,7 @@
 
 Record values, names (of headers, topics, workers) and error messages may hold escape sequences that move the cursor or
 change colours, marks that reverse the direction of text, and line feeds that forge a log line. Guarantee: `shown`
-leaves no character of `_HIDDEN`; it writes each as Python's escape (`\\x1b`, `\\u202e`). It changes nothing else. A
+leaves no character of `HIDDEN`; it writes each as Python's escape (`\\x1b`, `\\u202e`). It changes nothing else. A
 backslash stays as it is, so text that already contains `\\x1b` looks the same as an escaped one. Raises nothing.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-_HIDDEN = (
+HIDDEN = (
     "\u0000-\u0008\u000a-\u001f\u007f-\u009f"  # C0 and C1 controls, without the tab
     "\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers, vowel separators
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f"  # zero width, line separators, bidirectional marks
@@ -24,16 +24,17 @@ _HIDDEN = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # shorthand and musical format controls, which have no glyph
     "\U000e0000-\U000e0fff"  # tags, more variation selectors
 )
-_UNSAFE = re.compile(f"[{_HIDDEN}]")
+"""A class of characters, as in a regular expression: single ones and ranges."""
+_UNSAFE = re.compile(f"[{HIDDEN}]")
 
 
 def shown(text: str) -> str:
-    """Returns the text on one line, with every character of `_HIDDEN` escaped."""
+    """Returns the text on one line, with every character of `HIDDEN` escaped."""
     return _UNSAFE.sub(_escaped, text)
 
 
 def shown_lines(text: str) -> str:
-    """Returns the text with its line feeds, and every other character of `_HIDDEN` escaped."""
+    """Returns the text with its line feeds, and every other character of `HIDDEN` escaped."""
     return "\n".join(map(shown, text.split("\n")))
 
 

@@ -374,6 +374,10 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
         "empty-items": lambda: _AVRO_START + zigzag(300_000_000) + b"\0",
         "sized-empty-items": lambda: _AVRO_START + zigzag(-(1 << 40)) + zigzag(0) + b"\0",
     },
+    "audit-avro-schema": {
+        **_OF_THE_SINK["avro-schema"],
+        "empty-records": lambda: json.dumps(_record("W", ("s", _unfolding(30, 2, "null")))).encode(),
+    },
     "audit-protobuf": _OF_THE_SINK["protobuf"],
     "audit-json": _OF_THE_SINK["json"],
 }

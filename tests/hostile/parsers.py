@@ -193,6 +193,11 @@ def audit_avro(data: bytes) -> object:
     return _audited(data, *_auditors_avro())
 
 
+def audit_avro_schema(data: bytes) -> object:
+    text = data.decode(errors="replace")
+    return _audited(bytes(9), lambda value: avro_reader([text], _AUDITED, Rules())(value))
+
+
 def audit_protobuf(data: bytes) -> object:
     return _audited(data, _auditors_protobuf())
 
@@ -355,6 +360,7 @@ def http(data: bytes) -> object:
 
 PARSERS: Mapping[str, Parser] = {
     "audit-avro": audit_avro,
+    "audit-avro-schema": audit_avro_schema,
     "audit-protobuf": audit_protobuf,
     "audit-json": audit_json,
     "avro": avro,

@@ -147,7 +147,7 @@ def test_a_clustering_whose_completion_was_cut_short_is_dropped_and_planned_anew
     assert_count(driver, 20)
 
 
-def test_a_compaction_of_the_metadata_table_comes_before_what_was_cut_short_can_be_dropped(
+def test_what_was_cut_short_is_dropped_before_the_metadata_table_is_compacted(
     make_driver: MakeDriver,
 ) -> None:
     """A later one would have the instant in its base files, and Hudi could not roll it back."""

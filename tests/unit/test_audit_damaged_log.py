@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
 from sink.audit.checkpoints import LogPartition
 from sink.audit.consumer import TopicConsumer
-from sink.audit.failures import CannotAudit
+from sink.audit.failures import CannotAudit, TryAgain
 from sink.audit.log import LogRange, LogReader, TopicAccess
 
 SOURCE = LogPartition("orders", 0)
@@ -46,3 +46,11 @@ def test_damage_behind_what_has_landed_ends_the_range_and_fails_no_audit() -> No
 def test_damage_in_what_has_landed_is_named() -> None:
     with pytest.raises(CannotAudit, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
         deliver(LogRange(0, 3), record(0), damage(1))
+
+
+def test_an_offset_that_is_refused_though_the_log_has_it_is_no_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just become the leader may lag behind."""
+    monkeypatch.setattr(LogReader, "span", lambda *_: LogRange(0, 9))
+    refused = Message("orders", 0, -1, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+    with pytest.raises(TryAgain, match=r"refused an offset of orders-0, which its log has"):
+        deliver(LogRange(0, 3), refused)

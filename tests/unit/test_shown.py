@@ -140,7 +140,7 @@ def test_the_page_and_python_show_the_same_characters() -> None:
 def test_sparks_log_shows_none_of_them(tmp_path: Path) -> None:
     log, configuration = tmp_path / "spark.log", tmp_path / "log4j2.properties"
     configuration.write_text(log4j_configuration(log))
-    hostile = "a\x1b[2J\u202e\x9b\nforged\tb"
+    hostile = "a\x1b[2J\u202e\x9b\u3164\U000e0041\nforged\tb"
     options = ["-Xmx64m", f"-Dlog4j2.configurationFile={configuration}"]
     jars, java = str(Path(pyspark.__file__).parent / "jars" / "*"), str(find_java().binary)
     port = launch_gateway(classpath=jars, javaopts=options, die_on_exit=True, java_path=java)
@@ -151,6 +151,6 @@ def test_sparks_log_shows_none_of_them(tmp_path: Path) -> None:
     finally:
         gateway.shutdown()
     first, *others = log.read_text().splitlines()
-    assert first.endswith("WARN x a?[2J???forged\tb")
-    assert others[:2] == ["java.lang.RuntimeException: a?[2J??", "forged\tb"]
+    assert first.endswith("WARN x a?[2J?????forged\tb")
+    assert others[:2] == ["java.lang.RuntimeException: a?[2J????", "forged\tb"]
     assert obeyed(log.read_text()) == set()

@@ -23,27 +23,45 @@ _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 def bounded(written: WrittenType) -> Callable[[bytes], None] | None:
     """Returns what raises Bad for bytes of this type that stand for too much; None where none can."""
-    return (lambda value: _Walk(value).over(written, 0)) if _can_stand_for_much(written, ()) else None
+    types = _Types()
+    return (lambda value: _Walk(value, types).over(written, 0)) if types.can_stand_for_much(written) else None
 
 
-def _can_stand_for_much(written: WrittenType, above: tuple[int, ...]) -> bool:
-    if id(written) in above:
-        return True
-    if written.kind == "array" and _is_empty(written.parts[0], ()):
-        return True
-    return any(_can_stand_for_much(part, (*above, id(written))) for part in written.parts)
+class _Types:
+    """Looks at each type once, however often others refer to it."""
 
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self._harmless: set[int] = set()
+        self._empty: dict[int, bool] = {}
 
-def _is_empty(written: WrittenType, above: tuple[int, ...]) -> bool:
-    """Whether values of this type take no bytes."""
-    if written.kind == "record" and id(written) not in above:
-        return all(_is_empty(part, (*above, id(written))) for part in written.parts)
-    return written.kind == "null" or (written.kind == "fixed" and not written.size)
+    def can_stand_for_much(self, written: WrittenType) -> bool:
+        key = id(written)
+        if key in self._open or (written.kind == "array" and self.is_empty(written.parts[0])):
+            return True
+        if key not in self._harmless:
+            self._open.add(key)
+            if any(map(self.can_stand_for_much, written.parts)):
+                return True
+            self._open.discard(key)
+            self._harmless.add(key)
+        return False
+
+    def is_empty(self, written: WrittenType) -> bool:
+        """Whether values of this type take no bytes."""
+        if written.kind != "record":
+            return written.kind == "null" or (written.kind == "fixed" and not written.size)
+        if id(written) not in self._empty:
+            # A record within itself that has no other way out has no value.
+            self._empty[id(written)] = False
+            self._empty[id(written)] = all(map(self.is_empty, written.parts))
+        return self._empty[id(written)]
 
 
 @dataclass
 class _Walk:
     value: bytes
+    types: _Types
     at: int = 0
     items: int = 0
 
@@ -70,7 +88,7 @@ class _Walk:
             self._step(written.size if kind == "fixed" else _FIXED_SIZES[kind])
 
     def _items(self, written: WrittenType, depth: int) -> None:
-        is_empty = written.kind == "array" and _is_empty(written.parts[0], ())
+        is_empty = written.kind == "array" and self.types.is_empty(written.parts[0])
         while count := self._number():
             if count < 0:
                 count = -count

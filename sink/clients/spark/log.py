@@ -7,6 +7,7 @@ JVM's memory into it. A file that exists keeps its mode; a link or a pipe in its
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,22 @@ from coordination.errors import ConfigError
 from sink.clients.host.regular_files import open_regular
 from sink.clients.java.heap import EXIT_ON_OUT_OF_MEMORY
 from sink.clients.java.installation import find_java
+from sink.telemetry.shown import HIDDEN
 
 _MODE = 0o640
 _FATAL_ERRORS = 17
 """The first Java version that can write the dump of a crash to stderr, instead of a file in the working directory."""
+
+
+def _for_java(characters: str) -> str:
+    """Returns a class of characters as the value of a Java property that is a regular expression."""
+
+    def escaped(character: str) -> str:
+        return re.sub("(.{4})", r"\\\\u\1", character.encode("utf-16-be", "surrogatepass").hex())
+
+    return "-".join("".join(map(escaped, part)) for part in characters.split("-"))
+
+
 _LOG4J_LEVELS = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -32,8 +45,8 @@ appender.file.layout.type = PatternLayout
 # `%replace` hides from Log4j that `%ex` is in it.
 appender.file.layout.alwaysWriteExceptions = false
 # Values of records may be in them: what a terminal obeys, and a line feed of a message, is a question mark.
-appender.file.layout.pattern = %d{ISO8601} %p %c{1} %replace{%m}{[OBEYED\\n]}{?}%n%replace{%ex}{[OBEYED]}{?}
-""".replace("OBEYED", r"\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff")
+appender.file.layout.pattern = %d{ISO8601} %p %c{1} %replace{%m}{[HIDDEN]}{?}%n%replace{%ex}{[HIDDEN&&[^\\n]]}{?}
+""".replace("HIDDEN", _for_java(HIDDEN))
 _LOG4J_OUTPUT = f"""{_LOG4J_LEVELS}\
 appender.file.type = Console
 """
