@@ -28,7 +28,7 @@ from sink.hudi.table import Table
 from sink.relanding.history import History
 from sink.write.engines.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 
-_LOOKS = 16
+_FILES_AT_ONCE = 16
 """Files that are looked at side by side."""
 _MAGIC = b"PAR1"
 """The end of every Parquet file."""
@@ -76,7 +76,7 @@ class RelandedRows:
     def damaged(self) -> dict[Group, str]:
         """Returns the groups whose base file is missing or has another size than its commit says, with the reason.
         Raises TableError for one that nothing can read."""
-        with ThreadPoolExecutor(_LOOKS) as looks:
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as looks:
             found = list(looks.map(self._look, self._live.values()))
         if unreadable := [
             file.path for file, (_, is_parquet) in zip(self._live.values(), found, strict=True) if not is_parquet
