@@ -130,15 +130,19 @@ class HudiClient(HudiObjects):
         """Returns the time of this host's clock as an instant."""
         return str(self.java.common.table.timeline.HoodieInstantTimeGenerator.getCurrentInstantTimeStr())
 
-    def refresh_conflict_baseline(self, instant: str, meta: Any = None) -> None:
+    def has_begun(self, instant: str) -> bool:
+        """Whether this object has begun the instant, and has not completed it."""
+        return instant in self._begun_here
+
+    def refresh_conflict_baseline(self, instant: str, meta: Any, metadata_names: Collection[str] | None) -> None:
         """Refreshes Hudi's conflict baseline for an instant that another process began. Without it, Hudi takes every
-        earlier commit for a conflict. `meta` as for `begin`.
+        earlier commit for a conflict. `meta` and `metadata_names` as for `begin`; no names if this object began it.
         """
-        if instant not in self._begun_here and self._wants_service(self.metadata_names()):
+        if not self.has_begun(instant) and self._wants_service(metadata_names):
             self.client.initTable(self.operation, self.option(instant))
         if self._begun != instant:
             self.client.setOperationType(self.operation)
-            self.client.preWrite(instant, self.operation, meta or self.meta_client())
+            self.client.preWrite(instant, self.operation, meta)
             self._begun = instant
 
     def metadata_names(self) -> Collection[str] | None:

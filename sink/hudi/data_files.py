@@ -23,6 +23,7 @@ _COUNTED = 64
 """Partitions whose files are asked for at once."""
 _PAGE = 1000
 """Entries that an object store lists at once."""
+_INSTANT = re.compile(r"_(\d+)\.(?:parquet|log)")
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
 
@@ -37,6 +38,21 @@ def files_of(hudi: HudiClient, instants: Collection[str]) -> dict[str, list[str]
             for match in pattern.finditer(str(files.toString())):
                 found.setdefault(match[1], []).append(f"{partition}/{match[0]}".lstrip("/"))
     return found
+
+
+def instants_of(paths: Collection[str]) -> list[str]:
+    """Returns the instants of these data files and log files."""
+    return sorted({match[1] for match in map(_INSTANT.search, paths) if match})
+
+
+def listed_by_metadata(hudi: HudiClient, paths: Collection[str]) -> set[str]:
+    """Returns those of these files, relative to the table, that its metadata table lists. The table has one."""
+    partitions = {path: path.rpartition("/")[0] for path in paths}
+    full = hudi.java_list(str(hudi.path(partition).toString()) for partition in sorted(set(partitions.values())))
+    config = hudi.java.common.config.HoodieMetadataConfig.newBuilder().enable(True).build()
+    with closing(_metadata(hudi, config)) as metadata:
+        listing = str(metadata.getAllFilesInPartitions(full).toString())
+    return {path for path in paths if path.rpartition("/")[2] in listing}
 
 
 def _metadata(hudi: HudiClient, config: Any) -> Any:

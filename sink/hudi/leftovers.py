@@ -17,17 +17,16 @@ that writes its file only after storage was listed. Raises what py4j raises, Cor
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta, timezone
-
-import structlog
 
 from sink.hudi.client import HudiClient
 from sink.hudi.data_files import files_of
 from sink.hudi.instants import TIMELINE, WRITES, ActiveTimeline
+from sink.hudi.lock import Locks
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
 
-LOG = structlog.get_logger("sink.hudi")
 TEMP = ".hoodie/.temp"
 _MARKER = ".marker."
 NOTES = ".hoodie/.sink_rollbacks"
@@ -38,6 +37,9 @@ _LISTED = ".listed"
 """The suffix of a second note: storage was listed for files of the instant."""
 _NOTE_DAYS = 7
 """Days for which notes are kept: no task of an instant runs longer."""
+Delete = Callable[[Collection[str], Callable[[], None]], None]
+"""Deletes files of late tasks, which are relative to the table, under the table lock, for which it is told how to ask:
+`MetadataRebuild.delete_late`."""
 
 
 def note_rollback(hudi: HudiClient, instant: str) -> None:
@@ -47,7 +49,11 @@ def note_rollback(hudi: HudiClient, instant: str) -> None:
 
 def marked_files(hudi: HudiClient, instant: str) -> list[str]:
     """Returns the paths, relative to the table, of data files with a marker of the instant. A file may be missing."""
-    return [marker.rpartition(_MARKER)[0] for marker in _markers(hudi, instant)]
+    return [_marked(marker) for marker in _markers(hudi, instant)]
+
+
+def _marked(marker: str) -> str:
+    return marker.rpartition(_MARKER)[0]
 
 
 def _markers(hudi: HudiClient, instant: str) -> list[str]:
@@ -71,7 +77,7 @@ def rolled_back(hudi: HudiClient, timeline: HudiTimeline) -> frozenset[str]:
     return frozenset(timeline.gone(timeline.snapshot(), noted))
 
 
-def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
+def sweep(hudi: HudiClient, timeline: HudiTimeline, locks: Locks, delete: Delete) -> None:
     """Deletes the files of rolled-back instants that the rollback names, and those that have a marker. Deletes what no
     longer serves: their markers and notes after seven days, and quarantined bad records of transactions that have
     ended.
@@ -83,12 +89,13 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
         storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
     snapshot = timeline.snapshot()
     gone = timeline.gone(snapshot, noted)
-    for path in timeline.removed_files(snapshot, gone):
-        if storage.exists(hudi.path(path)):
-            storage.deleteFile(hudi.path(path))
+    markers = {instant: _markers(hudi, instant) for instant in gone}
+    named = {*timeline.removed_files(snapshot, gone), *(file for of in markers.values() for file in map(_marked, of))}
+    if late := [path for path in sorted(named) if storage.exists(hudi.path(path))]:
+        with locks("delete late files") as require_held:
+            delete(late, require_held)
     for instant in gone:
-        for marker in _markers(hudi, instant):
-            storage.deleteFile(hudi.path(marker.rpartition(_MARKER)[0]))
+        for marker in markers[instant]:
             storage.deleteFile(hudi.path(f"{TEMP}/{instant}/{marker}"))
         if is_old(instant):
             storage.deleteDirectory(hudi.path(f"{TEMP}/{instant}"))
@@ -103,7 +110,7 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
             storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
 
 
-def sweep_unmarked(hudi: HudiClient, timeline: HudiTimeline) -> None:
+def sweep_unmarked(hudi: HudiClient, timeline: HudiTimeline, locks: Locks, delete: Delete) -> None:
     """Deletes the files of rolled-back instants that the next archiving may let the active timeline forget. Lists all
     partitions for them, once for each instant.
     """
@@ -123,12 +130,10 @@ def sweep_unmarked(hudi: HudiClient, timeline: HudiTimeline) -> None:
     gone = timeline.gone(timeline.snapshot(), due)
     storage = hudi.storage()
     for instant in sorted(gone):
-        late = found.get(instant, [])
-        for path in late:
-            storage.deleteFile(hudi.path(path))
+        if late := found.get(instant):
+            with locks("delete late files") as require_held:
+                delete(late, require_held)
         storage.create(hudi.path(f"{NOTES}/{instant}{_LISTED}"), True).close()
-        if late:
-            LOG.warning("late_files.deleted", instant=instant, files=late, in_use=[])
 
 
 def _notes(hudi: HudiClient) -> tuple[set[str], set[str]]:

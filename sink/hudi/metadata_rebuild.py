@@ -16,6 +16,10 @@ carried it out again, and failed or died before it completed the instant: its lo
 Guarantee: table services delete such log files, or make the metadata table anew if a reader or a compaction may have
 read them.
 
+And when it is made, by whomever: Hudi lists all files of storage then but those of pending instants, so that it takes
+the files of late tasks for committed ones. Guarantee: this sink deletes them before it has Hudi make the metadata
+table; if another writer's lists one that is to be deleted, it is made anew.
+
 Voided by another Hudi writer that upserts in between, and by a process that is stopped while it deletes and wakes when
 another holds the lock. Raises what py4j raises, and Unavailable.
 """
@@ -29,10 +33,14 @@ from typing import Any
 import structlog
 
 from sink.hudi.client import HudiClient
+from sink.hudi.data_files import files_of, instants_of, listed_by_metadata
 from sink.hudi.index_names import RECORD_INDEX, RECORD_INDEX_ENABLED
 from sink.hudi.instants import ActiveTimeline
+from sink.hudi.leftovers import rolled_back
 from sink.hudi.metadata_timeline import METADATA_TABLE, completed_commits, completed_twice, log_files, written_twice
 from sink.hudi.moments import restores_known_to
+from sink.hudi.overtaken import repeated_attempts, unused_files
+from sink.hudi.timeline import HudiTimeline
 
 LOG = structlog.get_logger("sink.hudi")
 
@@ -40,10 +48,32 @@ LOG = structlog.get_logger("sink.hudi")
 class MetadataRebuild:
     """Has the metadata table of the table of `hudi` made anew."""
 
-    def __init__(self, hudi: HudiClient) -> None:
+    def __init__(self, hudi: HudiClient, timeline: HudiTimeline) -> None:
         self._hudi = hudi
+        self._timeline = timeline
         self._restores: frozenset[str] = frozenset()
         """Those since which the metadata table is right."""
+
+    def names(self, require_held: Callable[[], None]) -> Collection[str] | None:
+        """Lists the metadata table's timeline, as `HudiClient.metadata_names`. If there is none, Hudi makes it from the
+        files of the table: those of late tasks are deleted before. The caller holds the table lock, for which
+        `require_held` asks.
+        """
+        names = self._hudi.metadata_names()
+        if names is None and self._hudi.has_metadata_table:
+            self._delete(self._late_files(), require_held)
+        return names
+
+    def delete_late(self, paths: Collection[str], require_held: Callable[[], None]) -> None:
+        """Deletes these files of late tasks, relative to the table. Has the metadata table made anew if it lists one,
+        because readers would look for it. The caller holds the table lock, for which `require_held` asks.
+        """
+        meta = self._hudi.meta_client()
+        partitions = self._partitions(meta)
+        if paths and partitions and (listed := listed_by_metadata(self._hudi, paths)):
+            self._make_anew(meta, instants_of(listed), partitions, require_held, paths)
+        else:
+            self._delete(paths, require_held)
 
     def require_since_restores(self, snapshot: ActiveTimeline, require_held: Callable[[], None]) -> None:
         """Sees to a metadata table that is right since each restore of the snapshot. The caller holds the table lock,
@@ -90,19 +120,20 @@ class MetadataRebuild:
         if seen:
             self._make_anew(meta, seen, partitions, require_held)
             return
-        require_held()
-        for instant, paths in sorted(late.items()):
-            for path in paths:
-                self._hudi.storage().deleteFile(self._hudi.path(path))
-            LOG.warning("late_files.deleted", instant=instant, files=paths, in_use=[])
+        self._delete([path for paths in late.values() for path in paths], require_held)
 
     def _partitions(self, meta: Any) -> set[str]:
         return set(self._hudi.json(meta.getTableConfig().getMetadataPartitions()))
 
     def _make_anew(
-        self, meta: Any, instants: Collection[str], partitions: Collection[str], require_held: Callable[[], None]
+        self,
+        meta: Any,
+        instants: Collection[str],
+        partitions: Collection[str],
+        require_held: Callable[[], None],
+        late: Collection[str] = (),
     ) -> None:
-        """`instants` are the reason: restores, or instants that a late process has written."""
+        """`instants` are the reason: restores, or instants that a late process has written. `late`: files to delete."""
         LOG.warning("metadata_table.made_anew", instants=sorted(instants))
         options = dict(self._hudi.options)
         if RECORD_INDEX in partitions:
@@ -110,10 +141,37 @@ class MetadataRebuild:
             options[RECORD_INDEX_ENABLED] = "true"
         require_held()
         self._hudi.delete_metadata_table(meta)
+        # Hudi lists all files but those of pending instants.
+        self._delete({*late, *self._late_files()}, require_held)
         require_held()
         with closing(self._hudi.with_options(options)) as hudi:
             hudi.init_table()
         require_held()
+
+    def _late_files(self) -> set[str]:
+        """Lists storage, all partitions of it, for files that late tasks have left: of instants that this sink rolled
+        back, and of compactions that it carried out again.
+        """
+        gone, attempts = rolled_back(self._hudi, self._timeline), repeated_attempts(self._hudi, self._timeline)
+        if not gone and not attempts:
+            return set()
+        late: set[str] = set()
+        for instant, files in files_of(self._hudi, {*gone, *attempts}).items():
+            if instant in gone:
+                late.update(files)
+                continue
+            snapshot = self._timeline.snapshot()
+            if committed := self._timeline.committed_files(snapshot, instant):
+                late |= unused_files(self._hudi, snapshot, instant, set(files) - committed)
+        return late
+
+    def _delete(self, paths: Collection[str], require_held: Callable[[], None]) -> None:
+        if not paths:
+            return
+        require_held()
+        for path in sorted(paths):
+            self._hudi.storage().deleteFile(self._hudi.path(path))
+        LOG.warning("late_files.deleted", files=sorted(paths))
 
     def _known_to_newest(self, meta: Any, snapshot: ActiveTimeline) -> frozenset[str]:
         """Returns the restores that the newest transaction of a sink names."""

@@ -15,17 +15,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-import structlog
 from py4j.protocol import Py4JJavaError
 
 from sink.clients.java.errors import causes
 from sink.hudi.client import HudiClient
 from sink.hudi.instants import COMPACTION, ActiveTimeline
-from sink.hudi.leftovers import TEMP, is_old
-from sink.hudi.service_moment import Moment, Moments
+from sink.hudi.leftovers import TEMP, Delete, is_old
+from sink.hudi.service_moment import Moments
 from sink.hudi.timeline import HudiTimeline
 
-LOG = structlog.get_logger("sink.hudi")
 NOTES = ".hoodie/.sink_attempts"
 """A directory with a file for each compaction that was begun again: instant and newest attempt. Hudi deletes the
 directory of the markers."""
@@ -53,7 +51,11 @@ def repeated_attempts(hudi: HudiClient, timeline: HudiTimeline) -> dict[str, lis
 
 
 def delete_late_files(
-    hudi: HudiClient, timeline: HudiTimeline, moments: Moments, attempts: Mapping[str, Collection[str]]
+    hudi: HudiClient,
+    timeline: HudiTimeline,
+    moments: Moments,
+    attempts: Mapping[str, Collection[str]],
+    delete: Delete,
 ) -> None:
     """Deletes late files of these compactions: `repeated_attempts`."""
     if not attempts:
@@ -64,7 +66,9 @@ def delete_late_files(
         late = _files(hudi, instant, committed) - committed
         if late:
             with moments("delete late files") as moment:
-                late -= delete_unused(hudi, moment, instant, late)
+                unused = unused_files(hudi, moment.snapshot, instant, late)
+                delete(unused, moment.require_held)
+            late -= unused
         if not late and is_old(max(notes).partition("_")[2]):
             if committed:
                 hudi.storage().deleteDirectory(hudi.path(f"{TEMP}/{instant}"))
@@ -72,23 +76,16 @@ def delete_late_files(
                 hudi.storage().deleteFile(hudi.path(f"{NOTES}/{note}"))
 
 
-def delete_unused(hudi: HudiClient, moment: Moment, instant: str, paths: Collection[str]) -> set[str]:
-    """Deletes those of these files of a rewrite that is complete without them, or was dropped, which no pending plan
-    and no savepoint can name; returns them. Without the metadata table Hudi may have planned with a late file in the
-    place of the commit's, which has the same rows.
+def unused_files(hudi: HudiClient, snapshot: ActiveTimeline, instant: str, paths: Collection[str]) -> set[str]:
+    """Returns those of these files of a rewrite that is complete without them, or was dropped, which no pending plan
+    and no savepoint can name. Without the metadata table Hudi may have planned with a late file in the place of the
+    commit's, which has the same rows. The caller holds the table lock.
     """
     plans = [*hudi.pending_compactions().items(), *hudi.pending_clusterings().items()]
     groups = {group for group, plan in plans if plan != instant}
-    saved = _saved_files(hudi, moment.snapshot)
-    unused = set()
-    moment.require_held()
-    for path in sorted(paths):
-        name = path.rpartition("/")[2]
-        if name not in saved and name.partition("_")[0] not in groups:
-            hudi.storage().deleteFile(hudi.path(path))
-            unused.add(path)
-    LOG.warning("late_files.deleted", instant=instant, files=sorted(unused), in_use=sorted(set(paths) - unused))
-    return unused
+    names = {path: path.rpartition("/")[2] for path in paths}
+    saved = _saved_files(hudi, snapshot)
+    return {path for path, name in names.items() if name not in saved and name.partition("_")[0] not in groups}
 
 
 def _files(hudi: HudiClient, instant: str, committed: Collection[str]) -> set[str]:

@@ -102,7 +102,7 @@ class Table:
         self._timeline = HudiTimeline(self._hudi, specification.sink)
         access = specification.store.current_access if specification.engine == "arrow" else None
         self._data_files = DataFiles(self._hudi, access)
-        self._metadata = MetadataRebuild(self._hudi)
+        self._metadata = MetadataRebuild(self._hudi, self._timeline)
         self.columns = schema.spark
         """As last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
@@ -142,6 +142,7 @@ class Table:
         with closing(hudi), self._locks("prepare") as require_held, self._reading():
             # Hudi may compact its metadata table here, too.
             self._timeline.locked_snapshot(require_held)
+            self._metadata.names(require_held)
             hudi.init_table()
 
     def view(self, instants: Collection[str] = ()) -> TableView:
@@ -174,7 +175,7 @@ class Table:
                 require_moment(self._hudi, snapshot)
                 self._hudi.keep_metadata_table()
                 self._metadata.require_since_restores(snapshot, require_held)
-                metadata_names = self._hudi.metadata_names()
+                metadata_names = self._metadata.names(require_held)
                 self._metadata.require_completed_once(metadata_names or (), require_held)
             with self._changing(f"beginning an instant for transaction {number}"):
                 instant = self._hudi.begin(owner, self._timeline.meta, metadata_names)
@@ -229,7 +230,8 @@ class Table:
                 patience = self._specification.services.overdue_seconds
                 resolve_pending_clusterings(self._hudi, snapshot, changes.groups, patience)
                 self._hudi.ensure_heartbeat(instant)
-                self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
+                names = None if self._hudi.has_begun(instant) else self._metadata.names(require_held)
+                self._hudi.refresh_conflict_baseline(instant, self._timeline.meta, names)
                 parsed = self._hudi.write_stats(stats, avro)
             guard(view)
             try:
@@ -262,7 +264,7 @@ class Table:
             gone_instants = self._timeline.gone(snapshot, {instant for _, instant in files} & snapshot.rolled_back)
             if gone_instants:
                 # Readers would take a file of an instant before the active timeline for committed.
-                sweep(self._hudi, self._timeline)
+                sweep(self._hudi, self._timeline, self._locks, self._metadata.delete_late)
         existing = {
             file for file, instant in files if file in ids and instant not in gone_instants and snapshot.shows(instant)
         }

@@ -46,7 +46,7 @@ from sink.hudi.moments import (
     restores_that_stay,
 )
 from sink.hudi.options import commit_options, service_options
-from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt, repeated_attempts
+from sink.hudi.overtaken import delete_late_files, note_attempt, repeated_attempts, unused_files
 from sink.hudi.schema_texts import trim
 from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
@@ -70,13 +70,20 @@ class HudiTableServices:
         self._locks = locks
         self._hudi = hudi.with_options(service_options(table))
         self._timeline = HudiTimeline(self._hudi, table.sink)
+        # Makes the metadata table with all its indexes.
+        self._writer = hudi.with_options(commit_options(table))
+        self._metadata = MetadataRebuild(self._writer, self._timeline)
         self._failpoints = Failpoints.from_environment()
 
     def run(self) -> tuple[ServiceOutcome, ...]:
         """Runs each service once. Raises Unavailable, or what py4j or the store raises, if no service can begin."""
-        with closing(self._hudi):
+        with closing(self._hudi), closing(self._writer):
             self._hudi.keep_metadata_table()
+            self._writer.keep_metadata_table()
             self._timeline.settled_snapshot(self._locks)
+            if self._writer.has_metadata_table and self._writer.metadata_names() is None:
+                with self._locks("delete late files") as require_held:
+                    self._metadata.names(require_held)
             return tuple(run_service(name, service) for name, service in self._services())
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -157,7 +164,8 @@ class HudiTableServices:
                 except Conflict:
                     # No other attempt has files of these names. After the plan's instant is archived, readers without
                     # the metadata table would take them for committed.
-                    delete_unused(hudi, moment, instant, written.paths)
+                    unused = unused_files(hudi, moment.snapshot, instant, written.paths)
+                    self._metadata.delete_late(unused, moment.require_held)
                     raise
                 if service == "Clustering":
                     self._require_groups_as_planned(instant, moment.snapshot)
@@ -275,7 +283,7 @@ class HudiTableServices:
         """
         attempts = repeated_attempts(self._hudi, self._timeline)
         self._drop_late_entries(attempts)
-        delete_late_files(self._hudi, self._timeline, self._moment, attempts)
+        delete_late_files(self._hudi, self._timeline, self._moment, attempts, self._metadata.delete_late)
         instants = [instant for instant in cleaning.pending(self._hudi) if self._delete_files(instant)]
         if not instants:
             with self._moment("plan cleaning"):
@@ -289,10 +297,8 @@ class HudiTableServices:
         """
         gone = rolled_back(self._hudi, self._timeline)
         if gone or attempts:
-            with closing(self._hudi.with_options(commit_options(self._table))) as hudi:
-                hudi.keep_metadata_table()
-                with self._moment("drop late entries") as moment:
-                    MetadataRebuild(hudi).require_no_late_files(gone, attempts, moment.require_held)
+            with self._moment("drop late entries") as moment:
+                self._metadata.require_no_late_files(gone, attempts, moment.require_held)
 
     def _delete_files(self, instant: str) -> bool:
         """Carries out the plan of a cleaning. Returns False if the plan is gone or obsolete, which may show only after
@@ -340,8 +346,8 @@ class HudiTableServices:
         without the metadata table take the file for committed.
         """
         self._finish_rollbacks()
-        sweep(self._hudi, self._timeline)
-        sweep_unmarked(self._hudi, self._timeline)
+        sweep(self._hudi, self._timeline, self._locks, self._metadata.delete_late)
+        sweep_unmarked(self._hudi, self._timeline, self._locks, self._metadata.delete_late)
         trim(self._hudi, self._named_schemas)
         with self._moment("archiving") as moment:
             kept = restores_that_stay(self._hudi, moment.snapshot, self._timeline.archive)

@@ -99,7 +99,8 @@ class Sink:
 
     def sweep(self) -> None:
         """Deletes what ended transactions left, as table services do."""
-        sweep(self.table._hudi, HudiTimeline(self.table._hudi, self.settings.name))
+        table = self.table
+        sweep(table._hudi, HudiTimeline(table._hudi, self.settings.name), table._locks, table._metadata.delete_late)
 
     def quarantine_files(self) -> list[Path]:
         return sorted(Path(self.settings.base_path, QUARANTINE).glob("*"))

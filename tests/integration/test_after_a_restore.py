@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Open
-from tests.integration.rewrites_kit import service_client
+from tests.integration.rewrites_kit import complete_twice, service_client
 from tests.integration.table_kit import CLUSTERING, by_name
 from tests.integration.test_rewrites import die_before_the_timeline
 from tests.integration.upsert_kit import (
@@ -134,11 +134,7 @@ def test_a_metadata_table_that_has_an_instant_twice_is_made_anew_by_the_next_tra
     upserts = open_upserts(**ON_READ, **BUCKETS, **LIMITS)
     for number in (1, 2, 3):
         land(upserts, (1, number))
-    metadata = Path(upserts.settings.base_path, ".hoodie", "metadata", ".hoodie", "timeline")
-    [completion, *_] = sorted(metadata.glob("2*_*.deltacommit"))
-    later = str(int(completion.name[18:35]) + 1)
-    twice = completion.with_name(f"{completion.name[:18]}{later}{completion.suffix}")
-    twice.write_bytes(completion.read_bytes())
+    twice = complete_twice(Path(upserts.settings.base_path))
     land(upserts, (1, 4))
     assert not twice.exists()
     assert_rows(upserts, {1: {"at": 4, "number": 4}})

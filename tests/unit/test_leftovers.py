@@ -19,6 +19,6 @@ def test_the_note_of_an_old_rollback_goes_after_what_only_the_note_leads_to() ->
     timeline.snapshot.return_value = ActiveTimeline((), None, None, frozenset(), frozenset())
     timeline.gone.return_value = set()
     timeline.removed_files.return_value = []
-    sweep(hudi, timeline)
+    sweep(hudi, timeline, Mock(), Mock())
     deleted = [call.args[0] for call in hudi.storage().deleteFile.call_args_list]
     assert deleted == [f"{NOTES}/{OLD}.listed", f"{NOTES}/{OLD}"]
