@@ -86,6 +86,18 @@ def allow(view: TableView) -> None:
     """A guard that allows every completion."""
 
 
+def plan_rollback(spark: SparkSession, sink_settings: Settings, instant: str) -> None:
+    """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh."""
+    hudi = HudiClient(spark, sink_settings.table.store, "{}", commit_options(sink_settings.table))
+    meta = hudi.meta_client()
+    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
+    rollback = str(hudi.client.createNewInstantTime(False))
+    pending = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
+    table.scheduleRollback(hudi.engine_context, rollback, pending, False, True, False)
+    hudi.heartbeats.start(rollback)
+    hudi.close()
+
+
 class Driver:
     """A table and a writer of its files, in this process or (`OtherProcess`) in another."""
 
@@ -135,19 +147,9 @@ class Driver:
         self._rows.roll_back(instant)
 
     def plan_rollback_as_another(self, instant: str) -> None:
-        """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh.
-        Like Hudi's own client, it plans no second rollback of an instant.
-        """
-        if instant in self.table._timeline.snapshot().rolling_back:
-            return
-        hudi = HudiClient(self.spark, self.settings.table.store, "{}", commit_options(self.settings.table))
-        meta = hudi.meta_client()
-        table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
-        rollback = str(hudi.client.createNewInstantTime(False))
-        pending = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
-        table.scheduleRollback(hudi.engine_context, rollback, pending, False, True, False)
-        hudi.heartbeats.start(rollback)
-        hudi.close()
+        """Calls `plan_rollback`. Like Hudi's own client, it plans no second rollback of an instant."""
+        if instant not in self.table._timeline.snapshot().rolling_back:
+            plan_rollback(self.spark, self.settings, instant)
 
     def plan_restore_as_another(self, target: str, restore: str = "") -> Callable[[], None]:
         """Plans a restore as another writer does, at this instant of its clock. Returns what carries it out."""

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from coordination.state.model import Phase
 from tests.conftest import temporary_chroot, topics
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
+from tests.integration.table_kit import plan_rollback
+from tests.one_sink import load
 from tests.workers import Part, WorkerProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -110,6 +113,32 @@ def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(
     assert [summary.outcome for summary in history].count("ABORTED") >= len({*points} & {*UNDECIDED}), history
     committed = [summary.instant for summary in history if summary.outcome == "COMMITTED"]
     assert committed.count(prepared.header.instant) == 1, history
+    fleet.assert_exactly_once(RECORDS)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dies", [False, True], ids=["the coordinator lives", "the coordinator dies"])
+def test_a_batch_whose_rollback_another_writer_has_planned_and_left_is_formed_again_and_lands(
+    make_fleet: MakeFleet, spark: SparkSession, dies: bool
+) -> None:
+    fleet = make_fleet(**METADATA)
+    coordinator = fleet.start("w1", f"{PREPARED}=wait")
+    fleet.wait_fired(PREPARED)
+    prepared = transaction_in(fleet.view(), Phase.PREPARED).header
+    if dies:
+        fleet.start("w2")
+        fleet.wait("both are members", lambda view: len(view.members) == 2)
+    plan_rollback(spark, load(coordinator.config, {}), prepared.instant)
+    if dies:
+        coordinator.kill()
+        fleet.wait("the other one coordinates", lambda view: (view.coordinator or "").startswith("w2:"))
+    fleet.release(PREPARED)
+    fleet.wait(
+        "the batch is formed again",
+        lambda view: any(transaction.header.number > prepared.number for transaction in view.transactions),
+    )
+    history = fleet.wait_landed(ENDS).ledger.history
+    assert prepared.instant not in [summary.instant for summary in history if summary.outcome == "COMMITTED"]
     fleet.assert_exactly_once(RECORDS)
 
 
