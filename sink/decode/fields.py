@@ -8,7 +8,7 @@ field, nested ones too. Raises nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, Literal, TypeVar
 
@@ -133,6 +133,19 @@ class Columns:
     def all_fields(self) -> tuple[Field, ...]:
         """All fields, nested ones too."""
         return tuple(_all(self.fields))
+
+    @cached_property
+    def size(self) -> int:
+        """The number of all fields."""
+        return len(self.all_fields)
+
+    def with_rules_of(self, fields: tuple[Field, ...]) -> Columns:
+        """Returns the columns with fields of the same names and types, which differ in their rules. Shares what follows
+        from names and types: there may be other rules for each value."""
+        columns = replace(self, fields=fields)
+        for name in ("struct", "stored_arrow", "size"):
+            columns.__dict__[name] = getattr(self, name)
+        return columns
 
 
 def _fields(struct: T.StructType, rules: ValueRules, parent: str) -> Iterator[Field]:

@@ -23,11 +23,11 @@ from pyspark.sql import types as T
 from sink.decode.cursors import Flags, Rows, flags
 from sink.decode.fields import Columns, Field
 from sink.decode.json.columns import extents
-from sink.decode.json.connect_schemas import columns_by_schema, is_type
+from sink.decode.json.connect_schemas import RulesBySchema, is_type
+from sink.decode.json.gathered import Gathered
 from sink.decode.json.hazards import depth_of
-from sink.decode.json.layouts import ParsedRows
 from sink.decode.json.reasons import Undecodable
-from sink.decode.json.records import JsonDecoder, in_order
+from sink.decode.json.records import JsonDecoder
 from sink.decode.json.text import JsonObject, compact_text
 from sink.decode.json.values import DEEPEST, document_of
 from sink.decode.records import BadValue, Decoded, Decoder
@@ -75,7 +75,9 @@ class ConnectDecoder(Decoder):
         self._may_be_wrapped = not {SCHEMA, PAYLOAD} <= set(names)
         self._telling = [] if takes_bare else [number for number, name in enumerate(names) if name not in _EVENT]
         """The positions of columns that a change event fills only if the table is meant for such events."""
-        self._decoders = {columns: self._plain}
+        self._rules = RulesBySchema(columns.fields, columns.exact_case)
+        self._decoders: dict[tuple[tuple[int, Field], ...], JsonDecoder] = {(): self._plain}
+        """By the fields whose rules a schema changes."""
         self._frequent: list[_Envelope] = []
         self._known: dict[bytes, _Envelope] = {}
         """Envelopes by their prefix."""
@@ -89,47 +91,42 @@ class ConnectDecoder(Decoder):
         is_short = flags(pc.less_equal(pc.binary_length(values), len(_NULL)))
         for row in np.flatnonzero(like_null & (is_short | self._wrapped(values))).tolist():
             value = values[row].as_py()
-            envelope = self._envelope(value)
-            payload = value if envelope is None else _payload(value, envelope)
-            nulls[row] = payload.strip(_BLANKS) == _NULL
+            nulls[row] = self._content(value).strip(_BLANKS) == _NULL
         return nulls
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         wrapped = self._wrapped(values)
-        if not wrapped.any():
-            return self._decoded(self._plain, values)
-        parts: list[ParsedRows] = []
-        bad: list[BadValue] = []
-        with_more: list[int] = []
-
-        def add(decoder: JsonDecoder, rows: Rows, payloads: pa.BinaryArray, are_whole: bool) -> None:
-            decoded = self._decoded(decoder, payloads)
-            for value in decoded.bad:
-                row = int(rows[value.index])
-                if wrapped[row] and not are_whole and _goes_on(payloads[value.index].as_py()):
-                    with_more.append(row)
-                else:
-                    bad.append(BadValue(row, value.reason))
-            parts.append(ParsedRows(np.delete(rows, [value.index for value in decoded.bad]), decoded.rows))
-
+        gathered = Gathered(self._columns)
         for decoder, rows, payloads in self._payloads(values, wrapped):
-            add(decoder, rows, payloads, are_whole=False)
-        if with_more:
-            # Members follow the payload: the value is a row, and no envelope.
-            add(self._plain, np.array(with_more), values.take(pa.array(with_more)), are_whole=True)
-        return Decoded(in_order(parts), tuple(sorted(bad, key=lambda value: value.index)))
+            decoder.read(self._objects(payloads), rows, gathered)
+        # Where members follow the payload, the value is a row, and no envelope.
+        with_more = gathered.take_bad(lambda row: wrapped[row] and _goes_on(self._content(values[row].as_py())))
+        wrapped[with_more] = False
+        self._plain.read(self._objects(values.take(pa.array(with_more))), with_more, gathered)
+        return self._without_events(gathered.decoded(), values, wrapped)
 
-    def _decoded(self, decoder: JsonDecoder, values: pa.BinaryArray) -> Decoded:
-        decoded = decoder.decode(values if self._around is None else _as_objects(values, *self._around))
+    def _objects(self, values: pa.BinaryArray) -> pa.BinaryArray:
+        return values if self._around is None else _as_objects(values, *self._around)
+
+    def _without_events(self, decoded: Decoded, values: pa.BinaryArray, wrapped: Flags) -> Decoded:
         unfilled = _without_values([decoded.rows.column(number) for number in self._telling])
         if not unfilled.any():
             return decoded
-        positions = np.delete(np.arange(len(values)), [value.index for value in decoded.bad])
-        rows_of_nulls = np.flatnonzero(unfilled).tolist()
-        events = [row for row in rows_of_nulls if is_event(document_of(values[int(positions[row])].as_py()))]
+        positions = np.delete(np.arange(len(values)), [bad_value.index for bad_value in decoded.bad])
+
+        def document(position: int) -> Any:
+            value = values[position].as_py()
+            return document_of(self._content(value) if wrapped[position] else value)
+
+        events = [row for row in np.flatnonzero(unfilled).tolist() if is_event(document(int(positions[row])))]
         bad = [*decoded.bad, *(BadValue(int(positions[row]), _UNEXPECTED_EVENT) for row in events)]
         rows = decoded.rows.take(pa.array(np.delete(np.arange(len(positions)), events)))
         return Decoded(rows, tuple(sorted(bad, key=lambda value: value.index)))
+
+    def _content(self, value: bytes) -> bytes:
+        """Returns what is decoded of a value: its payload, if it has an envelope."""
+        envelope = self._envelope(value)
+        return value if envelope is None else _payload(value, envelope)
 
     def _wrapped(self, values: pa.BinaryArray) -> Flags:
         """Flags the values that begin like an envelope."""
@@ -147,6 +144,9 @@ class ConnectDecoder(Decoder):
 
     def _payloads(self, values: pa.BinaryArray, wrapped: Flags) -> Iterator[tuple[JsonDecoder, Rows, pa.BinaryArray]]:
         """Yields rows, with what is decoded of them, and the decoder for it."""
+        if not wrapped.any():
+            yield self._plain, np.arange(len(values)), values
+            return
         open_rows = wrapped.copy()
         is_closed = flags(pc.ends_with(values, b"}"))
         counted: Counter[_Envelope] = Counter()
@@ -203,13 +203,14 @@ class ConnectDecoder(Decoder):
         return _Envelope(prefix, self._decoder_by(schema))
 
     def _decoder_by(self, schema: object) -> JsonDecoder:
-        columns = columns_by_schema(self._columns, schema)
-        if columns not in self._decoders:
+        changes = self._rules.changes(schema)
+        key = (*changes.items(),)
+        if key not in self._decoders:
             if len(self._decoders) >= _MOST_DECODERS:
-                self._decoders = {self._columns: self._plain}
+                self._decoders = {(): self._plain}
                 self._known.clear()  # it would keep them
-            self._decoders[columns] = JsonDecoder(columns)
-        return self._decoders[columns]
+            self._decoders[key] = JsonDecoder(self._columns.with_rules_of(self._rules.changed(changes)))
+        return self._decoders[key]
 
 
 def _payload(value: bytes, envelope: _Envelope) -> bytes:

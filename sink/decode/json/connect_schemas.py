@@ -7,13 +7,13 @@ A schema names what a number or a text stands for (`io.debezium.time.MicroTimest
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.fields import Columns, Field, FieldRule, Unit
+from sink.decode.fields import Field, FieldRule, Unit
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 UNITS: Mapping[str, Unit] = {
@@ -35,36 +35,63 @@ def is_type(name: object) -> bool:
     return isinstance(name, str) and name in _TYPES
 
 
-def columns_by_schema(columns: Columns, schema: Any) -> Columns:
-    """Returns the columns with the rules of a schema, which is parsed JSON, whatever its shape."""
-    return replace(columns, fields=_by_struct(columns.fields, schema, columns.exact_case))
+class RulesBySchema:
+    """The fields of a row or of a struct, with the rules of a schema, which is parsed JSON, whatever its shape."""
 
+    def __init__(self, fields: Sequence[Field], exact_case: bool) -> None:
+        self._fields = fields
+        self._exact_case = exact_case
+        self._positions: dict[str, set[int]] = {}
+        """The positions of the fields by their names, and by these in lower case."""
+        for position, field in enumerate(fields):
+            for name in {field.name, field.name.lower()}:
+                self._positions.setdefault(name, set()).add(position)
+        self._structs: dict[int, RulesBySchema] = {}
+        """By the identity of the struct's field, which is one of these or within one."""
 
-def _by_struct(fields: Iterable[Field], schema: Any, exact_case: bool) -> tuple[Field, ...]:
-    listed = _member(schema, "fields")
-    parts = {
-        part["field"]: part
-        for part in (listed if isinstance(listed, list) else [])
-        if isinstance(part, dict) and isinstance(part.get("field"), str)
-    }
-    folded: dict[str, list[str]] = {}
-    for name in parts if not exact_case else ():
-        folded.setdefault(name.lower() if name.isascii() else name, []).append(name)
+    def changes(self, schema: Any) -> Mapping[int, Field]:
+        """Returns the fields whose rules the schema changes, by position. Looks only at fields that the schema names: a
+        table may have thousands, and each value a schema of its own."""
+        listed = _member(schema, "fields")
+        parts = {
+            part["field"]: part
+            for part in (listed if isinstance(listed, list) else [])
+            if isinstance(part, dict) and isinstance(part.get("field"), str)
+        }
+        folded: dict[str, list[str]] = {}
+        for name in parts if not self._exact_case else ():
+            folded.setdefault(name.lower() if name.isascii() else name, []).append(name)
+        named = {position for name in (*parts, *folded) for position in self._positions.get(name, ())}
+        changed: dict[int, Field] = {}
+        for position in sorted(named):
+            field = self._fields[position]
+            variants = folded.get(field.name.lower(), [])
+            part = parts.get(field.name) or (parts[variants[0]] if len(variants) == 1 else None)
+            if (by_schema := self._by_schema(field, part)) is not field:
+                changed[position] = by_schema
+        return changed
 
-    def part_of(field: Field) -> Any:
-        variants = folded.get(field.name.lower(), [])
-        return parts.get(field.name) or (parts[variants[0]] if len(variants) == 1 else None)
+    def changed(self, changes: Mapping[int, Field]) -> tuple[Field, ...]:
+        """Returns all fields."""
+        fields = [*self._fields]
+        for position, field in changes.items():
+            fields[position] = field
+        return tuple(fields)
 
-    return tuple(_by_schema(field, part_of(field), exact_case) for field in fields)
-
-
-def _by_schema(field: Field, schema: Any, exact_case: bool) -> Field:
-    if isinstance(field.kind, T.StructType):
-        return replace(field, inner=_by_struct(field.inner, schema, exact_case))
-    if isinstance(field.kind, (T.ArrayType, T.MapType)):
-        of_elements = _member(schema, "items" if isinstance(field.kind, T.ArrayType) else "values")
-        return replace(field, inner=(_by_schema(field.element, of_elements, exact_case),))
-    return replace(field, rule=_rule(field.rule, schema))
+    def _by_schema(self, field: Field, schema: Any) -> Field:
+        """Returns the field itself if nothing changes."""
+        if isinstance(field.kind, T.StructType):
+            if id(field) not in self._structs:
+                self._structs[id(field)] = RulesBySchema(field.inner, self._exact_case)
+            inner = self._structs[id(field)]
+            changes = inner.changes(schema)
+            return replace(field, inner=inner.changed(changes)) if changes else field
+        if isinstance(field.kind, (T.ArrayType, T.MapType)):
+            of_elements = _member(schema, "items" if isinstance(field.kind, T.ArrayType) else "values")
+            element = self._by_schema(field.element, of_elements)
+            return field if element is field.element else replace(field, inner=(element,))
+        rule = _rule(field.rule, schema)
+        return field if rule == field.rule else replace(field, rule=rule)
 
 
 def _rule(rule: FieldRule, schema: Any) -> FieldRule:

@@ -2,92 +2,91 @@
 
 Guarantee: the result for a value depends on that value alone, not on where batches end or which path decoded it. First
 `json_layouts` decodes values with a common layout. The fast parser decodes the rest; a batch that it cannot decode is
-cut until the values concerned are alone, and for those the reference decides. Bad values are returned, never dropped.
+cut. The reference decides for pieces for which it takes less time than the fast parser takes to try: so values that the
+fast parser refuses cost a few times what the reference takes, however many columns a table has. Bad values are
+returned, never dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sink.decode.fields import Columns
 from sink.decode.json.columns import FastParser
+from sink.decode.json.gathered import Gathered
 from sink.decode.json.layouts import LayoutParser, ParsedRows
+from sink.decode.json.matches import Positions
 from sink.decode.json.reasons import Undecodable
-from sink.decode.json.values import record_decoder
+from sink.decode.json.values import Reference, record_decoder
 from sink.decode.records import BadValue, Decoded
 
-_ALONE = 8
-"""Up to so many values are decoded one by one."""
 _PIECES = 8
+_VALUE, _VALUES_FIELD, _VALUES_BYTE = 10.0, 0.1, 0.1
+"""Microseconds that the reference takes for a value, for each field of the table, for each byte: to choose by."""
+_ATTEMPT, _ATTEMPTS_FIELD = 50.0, 3.0
+"""Microseconds that an attempt of the fast parser takes beside what its bytes take."""
 
 
 class JsonDecoder:
-    """Decodes JSON values for some columns. Not thread-safe."""
+    """Decodes JSON values for some columns. Takes next to no time to make: a producer's schemas may ask for one a
+    value. Not thread-safe."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._layouts = LayoutParser(columns)
-        self._fast = FastParser(columns)
-        self._slow = record_decoder(columns)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        parsed = self._layouts.parse(values)
-        if not parsed:
-            return self._parsed(values)
-        if len(parsed) == 1 and len(parsed[0].positions) == len(values):
-            return Decoded(parsed[0].rows, ())
+        gathered = Gathered(self._columns)
+        self.read(values, np.arange(len(values)), gathered)
+        return gathered.decoded()
+
+    def read(self, values: pa.BinaryArray, positions: Positions, gathered: Gathered) -> None:
+        """Adds values of a batch that have these positions there, which rise, to what is gathered of it."""
         unparsed = np.ones(len(values), np.bool_)
-        for part in parsed:
+        for part in self._layouts.parse(values):
             unparsed[part.positions] = False
-        remaining = np.flatnonzero(unparsed)
-        decoded = self._parsed(values.take(pa.array(remaining)))
-        bad = tuple(BadValue(int(remaining[bad_value.index]), bad_value.reason) for bad_value in decoded.bad)
-        good_positions = np.delete(remaining, [bad_value.index for bad_value in decoded.bad])
-        return Decoded(in_order([*parsed, ParsedRows(good_positions, decoded.rows)]), bad)
+            gathered.add_rows(ParsedRows(positions[part.positions], part.rows))
+        if unparsed.all():
+            self._parse(values, positions, gathered)
+        elif unparsed.any():
+            self._parse(values.filter(pa.array(unparsed)), positions[unparsed], gathered)
 
-    def _parsed(self, values: pa.BinaryArray) -> Decoded:
-        parts: list[pa.RecordBatch] = []
-        bad: list[BadValue] = []
-        self._parse(values, 0, parts, bad)
-        return Decoded(parts[0] if len(parts) == 1 else pa.concat_batches(parts), tuple(bad))
+    @cached_property
+    def _fast(self) -> FastParser:
+        return FastParser(self._columns)
 
-    def _parse(
-        self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]
-    ) -> None:
-        """Decodes values, in pieces if the fast parser refuses them together. `first_position` is the first one's in
-        the batch."""
-        rows = self._fast.parse(values)
-        if rows is not None:
-            parts.append(rows)
-        elif len(values) <= _ALONE or not self._fast.supported:
-            self._one_by_one(values, first_position, parts, bad)
+    @cached_property
+    def _reference(self) -> Reference:
+        return record_decoder(self._columns)
+
+    def _parse(self, values: pa.BinaryArray, positions: Positions, gathered: Gathered) -> None:
+        """Decodes values, in pieces if the fast parser refuses them together."""
+        if len(values) and self._is_cheaper_alone(values):
+            self._one_by_one(values, positions, gathered)
+        elif (rows := self._fast.parse(values)) is not None:
+            gathered.add_rows(ParsedRows(positions, rows))
+        elif len(values) <= 1 or not self._fast.supported:
+            self._one_by_one(values, positions, gathered)
         else:
             step = -(-len(values) // _PIECES)
             for start in range(0, len(values), step):
-                self._parse(values.slice(start, step), first_position + start, parts, bad)
+                self._parse(values.slice(start, step), positions[start : start + step], gathered)
 
-    def _one_by_one(
-        self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]
-    ) -> None:
-        records: list[dict[str, Any]] = []
-        for index, value in enumerate(values):
+    def _is_cheaper_alone(self, values: pa.BinaryArray) -> bool:
+        attempt = _ATTEMPT + _ATTEMPTS_FIELD * self._columns.size
+        alone = len(values) * (_VALUE + _VALUES_FIELD * self._columns.size)
+        if alone >= attempt:
+            return False
+        size = pc.sum(pc.binary_length(values)).as_py() or 0
+        return alone + _VALUES_BYTE * size < attempt
+
+    def _one_by_one(self, values: pa.BinaryArray, positions: Positions, gathered: Gathered) -> None:
+        for position, value in zip(positions.tolist(), values.to_pylist(), strict=True):
             try:
-                records.append(self._slow(value.as_py()))
+                gathered.add_record(position, self._reference(value))
             except Undecodable as error:
-                bad.append(BadValue(first_position + index, str(error)))
-        parts.append(_rows(records, self._columns.stored_arrow))
-
-
-def in_order(parts: Sequence[ParsedRows]) -> pa.RecordBatch:
-    """Returns the rows of all parts by their positions."""
-    order = np.argsort(np.concatenate([part.positions for part in parts]))
-    return pa.concat_batches([part.rows for part in parts]).take(pa.array(order))
-
-
-def _rows(records: list[dict[str, Any]], fields: pa.Schema) -> pa.RecordBatch:
-    columns = [pa.array([record[field.name] for record in records], field.type) for field in fields]
-    return pa.RecordBatch.from_arrays(columns, schema=fields)
+                gathered.add_bad(BadValue(position, str(error)))

@@ -40,9 +40,12 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 Converter = Callable[[Any], Any]
 
 
-def record_decoder(columns: Columns) -> Callable[[bytes | None], dict[str, Any]]:
-    """Returns a function from the bytes of a value to a dict with every column; it raises Undecodable."""
-    convert = _struct(columns.struct, columns.fields, columns.exact_case)
+Reference = Callable[[bytes | None], dict[str, Any]]
+"""Returns a dict with every column from the bytes of a value. Raises Undecodable."""
+
+
+def record_decoder(columns: Columns) -> Reference:
+    convert = _record(columns.fields, columns.exact_case)
 
     def decode(value: bytes | None) -> dict[str, Any]:
         found = None if value is None else document_of(value)
@@ -124,21 +127,42 @@ def _converter(field: Field, exact_case: bool) -> Converter:
     return _SCALARS[type(kind)]
 
 
+class _Converters(dict[str, Converter]):
+    """The converters of fields, each made when it is first asked for."""
+
+    def __init__(self, fields: Mapping[str, Field], exact_case: bool) -> None:
+        self._fields, self._exact_case = fields, exact_case
+
+    def __missing__(self, name: str) -> Converter:
+        self[name] = converter = _converter(self._fields[name], self._exact_case)
+        return converter
+
+
 def _struct(kind: T.StructType, fields: Sequence[Field], exact_case: bool) -> Converter:
-    converters = {field.name: _converter(field, exact_case) for field in fields}
-    folded = {} if exact_case else {name.lower(): name for name in converters}
-    empty = dict.fromkeys(converters)
+    convert = _record(fields, exact_case)
+
+    def convert_object(value: Any) -> dict[str, Any]:
+        if type(value) is not JsonObject:
+            raise mismatch(value, kind)
+        return convert(value)
+
+    return convert_object
+
+
+def _record(fields: Sequence[Field], exact_case: bool) -> Callable[[JsonObject], dict[str, Any]]:
+    by_name = {field.name: field for field in fields}
+    converters = _Converters(by_name, exact_case)
+    folded = {} if exact_case else {name.lower(): name for name in by_name}
+    empty = dict.fromkeys(by_name)
     required = [field.name for field in fields if not field.nullable]
     known: dict[tuple[str, ...], Mapping[str, str]] = {}
 
-    def convert(value: Any) -> dict[str, Any]:
-        if type(value) is not JsonObject:
-            raise mismatch(value, kind)
+    def convert(value: JsonObject) -> dict[str, Any]:
         record: dict[str, Any] = empty.copy()
         names = tuple([name for name, _ in value])
         columns = known.get(names)
         if columns is None:
-            columns = columns_of(names, converters, folded)
+            columns = columns_of(names, by_name, folded)
             if len(known) < _MOST_LAYOUTS:
                 known[names] = columns
         for name, inner in value:
