@@ -11,6 +11,7 @@ message in its file. JSON needs no schema, so that its header is only skipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -66,7 +67,7 @@ class ColumnDecoder(Decoder):
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _cursors_of(values, self._may_be_empty)
         decoded = _decoded(cursors, self._reader.read(cursors, rows), self._columns)
-        return Decoded(decoded.rows, tuple(_with_way_out(bad, values) for bad in decoded.bad))
+        return Decoded(decoded.rows, tuple(_with_way_out(bad_value, values) for bad_value in decoded.bad))
 
 
 class WireDecoder(Decoder):
@@ -134,7 +135,7 @@ class FramedJsonDecoder(Decoder):
     def decode(self, values: pa.BinaryArray) -> Decoded:
         contents, reasons = _without_header(values)
         decoded = self._inner.decode(contents)
-        return Decoded(decoded.rows, tuple(BadValue(b.index, reasons.get(b.index, b.reason)) for b in decoded.bad))
+        return Decoded(decoded.rows, tuple(replace(b, reason=reasons.get(b.index, b.reason)) for b in decoded.bad))
 
 
 class RawDecoder(Decoder):
@@ -237,11 +238,11 @@ def _by_key(keys: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
 
 def _with_way_out(bad: BadValue, values: pa.BinaryArray) -> BadValue:
     value = values[bad.index]
-    if bad.reason.startswith("column "):
+    if bad.column:
         # The reader read its first bytes as a field, so a hint about a header would mislead: many records begin with 0.
         return bad
     beginning = bytes(memoryview(value.as_buffer())[:LOOKED_AT]) if value.is_valid else b""
-    return BadValue(bad.index, bad.reason + way_out(beginning, is_json=False))
+    return replace(bad, reason=bad.reason + way_out(beginning, is_json=False))
 
 
 def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
@@ -254,7 +255,7 @@ def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cur
 
 
 def _decoded(cursors: Cursors, read_columns: list[pa.Array], columns: Columns) -> Decoded:
-    bad = tuple(BadValue(row, reason) for row, reason in sorted(cursors.reasons.items()))
+    bad = tuple(BadValue(row, str(reason), reason.column) for row, reason in sorted(cursors.failures.items()))
     if bad:
         is_good = pa.array(~cursors.failed)
         read_columns = [column.filter(is_good) for column in read_columns]

@@ -8,6 +8,7 @@ call. Raises nothing on purpose.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,17 @@ TOO_LONG = "a number of more than 64 bits"
 TOO_MANY = f"its arrays and maps have more than {MOST_STEPS:,} items and fields within them"
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a value is bad. `column` is the path of the column that it does not fit; empty for the value as a whole."""
+
+    problem: str
+    column: str = ""
+
+    def __str__(self) -> str:
+        return f"column {self.column!r}: {self.problem}" if self.column else self.problem
+
+
 class Cursors:
     _spent: Rows | None = None
     """The steps of each row, once one is counted."""
@@ -37,7 +49,13 @@ class Cursors:
         self.data, starts, self.end = _extents(values)
         self.at = starts.copy()
         self.failed = np.zeros(len(values), np.bool_)
-        self.reasons: dict[int, str] = {}
+        self.failures: dict[int, Reason] = {}
+        """The first reason of each failed row."""
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The texts of `failures`."""
+        return {row: str(reason) for row, reason in self.failures.items()}
 
     def spend(self, rows: Rows, steps: int | Rows) -> None:
         """Counts steps of the rows. A row that takes more than `MOST_STEPS` is bad."""
@@ -46,19 +64,20 @@ class Cursors:
         self._spent[rows] += steps
         self.fail_where(rows, self._spent[rows] > MOST_STEPS, TOO_MANY)
 
-    def fail(self, rows: Rows, reason: str) -> None:
+    def fail(self, rows: Rows, reason: str | Reason) -> None:
         """Marks the rows as bad. A row that failed before keeps its first reason."""
+        failure = Reason(reason) if isinstance(reason, str) else reason
         for row in rows[~self.failed[rows]].tolist():
-            self.reasons[row] = reason
+            self.failures[row] = failure
         self.failed[rows] = True
         self.at[rows] = self.end[rows]
 
-    def rename(self, row: int, reason: str, renamed: str) -> None:
-        """Gives a failed row another reason, if this one is its first."""
-        if self.reasons.get(row) == reason:
-            self.reasons[row] = renamed
+    def name_column(self, row: int, reason: Reason, column: str) -> None:
+        """Adds the column to the reason of a failed row, if this one is its first."""
+        if self.failures.get(row) == reason:
+            self.failures[row] = replace(reason, column=column)
 
-    def fail_where(self, rows: Rows, invalid: Flags, reason: str) -> None:
+    def fail_where(self, rows: Rows, invalid: Flags, reason: str | Reason) -> None:
         """Marks those of the rows as bad that are flagged in `invalid`."""
         if invalid.any():
             self.fail(rows[invalid], reason)
@@ -145,15 +164,15 @@ class _Parts(Cursors):
         self.at = starts.copy()
         self.end = starts + lengths
         self.failed = np.zeros(len(rows), np.bool_)
-        self.reasons = {}
+        self.failures = {}
 
-    def fail(self, rows: Rows, reason: str) -> None:
+    def fail(self, rows: Rows, reason: str | Reason) -> None:
         super().fail(rows, reason)
         self._values.fail(self._rows[rows], reason)
 
-    def rename(self, row: int, reason: str, renamed: str) -> None:
-        super().rename(row, reason, renamed)
-        self._values.rename(int(self._rows[row]), reason, renamed)
+    def name_column(self, row: int, reason: Reason, column: str) -> None:
+        super().name_column(row, reason, column)
+        self._values.name_column(int(self._rows[row]), reason, column)
 
 
 def cut(data: Bytes, starts: Rows, ends: Rows, kind: pa.DataType) -> pa.Array:

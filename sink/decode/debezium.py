@@ -10,7 +10,6 @@ the lowest ordering value.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,6 +43,10 @@ _OTHERS = {"ddl": "a schema change", "status": "a transaction's metadata", "ts_m
 _UNLOGGED = (
     f"column {{!r}} has {UNAVAILABLE}: the database did not log its value, and an upsert would overwrite it. Set"
     " REPLICA IDENTITY FULL for the table."
+)
+_DOCUMENT = (
+    "before or after is a text, as in Debezium's events of MongoDB, which are not read. Have the connector send rows"
+    " (transforms.type=io.debezium.connector.mongodb.transforms.ExtractNewDocumentState)."
 )
 _TRUNCATED = "it is a truncate (op t), which would empty the table. Have Debezium skip it (skipped.operations=t)."
 
@@ -82,7 +85,7 @@ class EventDecoder:
 
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
-        reasons = {bad_value.index: _reason(bad_value.reason) for bad_value in decoded.bad}
+        reasons = {bad_value.index: _reason(bad_value) for bad_value in decoded.bad}
         rows = decoded.rows
         if reasons:
             positions = np.full(len(values), -1, np.int64)
@@ -150,14 +153,10 @@ def row_of_event(event: T.StructType, origin: str) -> T.StructType:
     return after
 
 
-def _reason(reason: str) -> str:
+def _reason(bad: BadValue) -> str:
     """Returns the reason of a bad event, for one of MongoDB's with what it is."""
-    if re.match(r"column '(before|after)': .* where struct<", reason):
-        return (
-            "before or after is a text, as in Debezium's events of MongoDB, which are not read. Have the connector send"
-            " rows (transforms.type=io.debezium.connector.mongodb.transforms.ExtractNewDocumentState)."
-        )
-    return reason
+    is_row = bad.column in ("before", "after") and isinstance(bad.needed, T.StructType)
+    return _DOCUMENT if is_row else bad.reason
 
 
 def _no_change(op: str, value: bytes) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+from pyspark.sql import types as T
 
 from sink.decode.cursors import Flags, flags
 
@@ -33,10 +34,16 @@ class UnfitSchema(SchemaMismatch):
 
 @dataclass(frozen=True, slots=True)
 class BadValue:
-    """A bad value. `index` is its position in the batch."""
+    """A bad value. `index` is its position in the batch.
+
+    `column` is the path of the column that it does not fit; empty for the value as a whole. `needed` is the type of
+    that column, if it was read and the value there is of another type.
+    """
 
     index: int
     reason: str
+    column: str = ""
+    needed: T.DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,5 +361,8 @@ def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) 
 
 def columns_of_table(avro: str) -> T.StructType:
     """Returns the table's columns without Hudi's own. Raises ConfigError."""
-    struct = struct_of_avro(avro, of_table=True)
+    try:
+        struct = struct_of_avro(avro, of_table=True)
+    except ConfigError as error:
+        raise ConfigError(f"the table's schema: {error}") from None
     return T.StructType([field for field in struct.fields if field.name not in META_COLUMNS])

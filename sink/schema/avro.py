@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.schema.avro_types import AvroSchema, kind_of, logical_type, parse_avro, type_label
-from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace, SchemaTooLarge
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace
 from sink.schema.warnings import OmittedField, SchemaWarning
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,9 +63,7 @@ _READ_ONLY = ("timestamp-nanos", "local-timestamp-millis", "local-timestamp-micr
 _WIDTHS: dict[type[T.DataType], int] = {T.IntegerType: 0, T.LongType: 1, T.FloatType: 2, T.DoubleType: 2}
 _AS_TEXT = ("boolean", "int", "long", "float", "double", "string", "enum")
 """Types whose values have one text each, as JSON would write them."""
-_ALWAYS_NULL = "it is always null"
 _WITHOUT_COLUMN = {
-    "null": _ALWAYS_NULL,
     "duration": "Avro's duration (months, days and milliseconds) cannot be a column. In schema.ddl it can be BINARY.",
 }
 
@@ -121,12 +119,7 @@ def struct_of_avro(schema_json: str, bounds: SchemaBounds = LARGEST, of_table: b
     `of_table`: the schema is that of a table. Columns of types that the sink reads but does not write, like local
     timestamps, are refused.
     """
-    try:
-        return record_columns(parse_avro([schema_json], bounds), bounds, of_table=of_table)
-    except SchemaTooLarge as error:
-        raise SchemaTooLarge(f"schema: {error}") from None
-    except ConfigError as error:
-        raise ConfigError(f"schema: {error}") from None
+    return record_columns(parse_avro([schema_json], bounds), bounds, of_table=of_table)
 
 
 def record_columns(
@@ -152,6 +145,13 @@ class _NoColumn(ConfigError):
         self.reason = reason
 
 
+class _AlwaysNull(_NoColumn):
+    """Nothing is lost without such a field."""
+
+    def __init__(self, place: SchemaPlace) -> None:
+        super().__init__(place, "it is always null")
+
+
 class _AvroWalk:
     """Walks through the fields of a record, inner ones too."""
 
@@ -172,11 +172,10 @@ class _AvroWalk:
             except _NoColumn as error:
                 if self._warnings is None:
                     raise
-                # Nothing is lost without a field that is always null.
-                is_null = error.reason == _ALWAYS_NULL
-                self._warnings.append(
-                    f"left out: {inner}: {_ALWAYS_NULL}" if is_null else OmittedField(inner.path, error.reason)
-                )
+                if isinstance(error, _AlwaysNull):
+                    self._warnings.append(f"left out: {inner}: {error.reason}")
+                else:
+                    self._warnings.append(OmittedField(inner.path, error.reason))
         self._enclosing.pop()
         if not fields and not (self._warnings is not None and not place.path):
             raise _NoColumn(place, "it has no fields that can be columns. Parquet has no such columns.")
@@ -209,7 +208,7 @@ class _AvroWalk:
     def _union(self, branches: list[Any], place: SchemaPlace) -> T.DataType:
         """Returns the type of a column that holds the values of all branches, which have no types inside."""
         if not branches:
-            raise _NoColumn(place, _ALWAYS_NULL)
+            raise _AlwaysNull(place)
         types = [self._schema.resolve(branch) for branch in branches]
         labels = ", ".join(map(_branch_label, types[:_SHOWN_BRANCHES]))
         refusal = _NoColumn(
@@ -250,6 +249,8 @@ def _column_or_refusal(schema: Any, place: SchemaPlace) -> T.DataType:
     kind, logical = simple_column(schema), logical_type(schema)
     if kind is None and logical == "decimal":
         raise _NoColumn(place, f"{type_label(schema)} has more than {MAX_PRECISION} digits behind the point")
+    if kind_of(schema) == "null":
+        raise _AlwaysNull(place)
     if kind is None:
         raise _NoColumn(place, _WITHOUT_COLUMN[logical or kind_of(schema)])
     return kind

@@ -111,7 +111,7 @@ class _DdlReader:
     def error(self, reason: str) -> ConfigError:
         word, offset = self.tokens[self.position]
         token = f"found {word[:40]!r}" if word else "the text ends"
-        return ConfigError(f"schema: {reason} at position {offset}, {token}: {_excerpt(self.ddl, offset)}")
+        return ConfigError(f"{reason} at position {offset}, {token}: {_excerpt(self.ddl, offset)}")
 
     def columns(self) -> list[T.StructField]:
         fields = [self.column()]
@@ -192,7 +192,7 @@ def _tokens(ddl: str) -> list[tuple[str, int]]:
         match = _TOKEN.match(ddl, offset)
         if match is None:
             offset += len(ddl[offset:]) - len(ddl[offset:].lstrip())
-            raise ConfigError(f"schema: cannot read position {offset}: {_excerpt(ddl, offset)}")
+            raise ConfigError(f"cannot read position {offset}: {_excerpt(ddl, offset)}")
         word = match[match.lastgroup or 0]
         tokens.append((word, match.end() - len(word)))
         offset = match.end()

@@ -178,21 +178,21 @@ def parse_ddl(
     try:
         return TableSchema(_struct(declaration, bounds), provenance)
     except ConfigError as error:
-        raise ConfigError(f"{origin}: {str(error).removeprefix('schema: ')}") from None
+        raise ConfigError(f"{origin}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{origin}: types are nested too deeply. Flatten them.") from None
 
 
 def _struct(declaration: str, bounds: SchemaBounds) -> T.StructType:
     if not declaration.strip():
-        raise ConfigError("schema: it is empty. Give columns as DDL, for instance `id bigint, name string`.")
+        raise ConfigError("it is empty. Give columns as DDL, for instance `id bigint, name string`.")
     is_avro = declaration.lstrip().startswith("{")
     struct = struct_of_avro(declaration, bounds) if is_avro else parse_struct(declaration)
     check_columns(struct, bounds)
     for field in struct.fields:
         if field.name.lower().startswith(RESERVED_PREFIXES):
             raise ConfigError(
-                f"schema: column {field.name!r} has a reserved name: Hudi and the sink add such columns. Rename it."
+                f"column {field.name!r} has a reserved name: Hudi and the sink add such columns. Rename it."
             )
     return struct
 
@@ -240,10 +240,10 @@ def _check_names(kind: T.DataType, place: SchemaPlace) -> None:
             inner = place.field(field.name)
             if not AVRO_NAME.fullmatch(field.name):
                 raise ConfigError(
-                    f"schema: Hudi cannot have a column named {inner.path!r}. Use letters, digits and _, no digit"
+                    f"Hudi cannot have a column named {inner.path!r}. Use letters, digits and _, no digit"
                     " first, and name its field in field.names."
                 )
             if field.name.lower() in seen:
-                raise ConfigError(f"schema: column {inner.path!r} occurs twice (Spark ignores case). Rename one.")
+                raise ConfigError(f"column {inner.path!r} occurs twice (Spark ignores case). Rename one.")
             seen.add(field.name.lower())
             _check_names(field.dataType, inner)

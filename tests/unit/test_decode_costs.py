@@ -1,4 +1,4 @@
-"""What a stranger's value costs a table of many columns, in calls of Python: those do not depend on the machine."""
+"""The cost of a stranger's value to a table of many columns, in calls of Python: these do not depend on the machine."""
 
 from __future__ import annotations
 

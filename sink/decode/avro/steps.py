@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sink.decode.cursors import Cursors, Rows, joined
+from sink.decode.cursors import Cursors, Reason, Rows, joined
 from sink.decode.fields import Field
 from sink.decode.json.reasons import Undecodable
 from sink.decode.quoting import quoted
@@ -77,7 +77,7 @@ class _Skip:
                 cursors.fail(rows, "a value is nested in itself too deeply to be skipped")
                 return
             cursors.spend(rows, 1)
-            if cursors.reasons:
+            if cursors.failures:
                 # A failed row would step on through bytes of the next one.
                 rows = rows[~cursors.failed[rows]]
                 if not len(rows):
@@ -128,13 +128,13 @@ def span(cursors: Cursors, rows: Rows, size: int | None = None) -> tuple[Rows, R
     return cursors.spans(rows, lengths)
 
 
-def integers(low: int, high: int, misfit: Callable[[int], str], cursors: Cursors, rows: Rows) -> Rows:
+def integers(low: int, high: int, misfit: Callable[[int], Reason], cursors: Cursors, rows: Rows) -> Rows:
     """Reads `int` or `long`. A number outside `low` to `high` fails its row for the reason that `misfit` gives; a zero
     stands for it."""
     return within(cursors.zigzags(rows), low, high, misfit, cursors, rows)
 
 
-def within(numbers: Rows, low: int, high: int, misfit: Callable[[int], str], cursors: Cursors, rows: Rows) -> Rows:
+def within(numbers: Rows, low: int, high: int, misfit: Callable[[int], Reason], cursors: Cursors, rows: Rows) -> Rows:
     """Checks numbers that were read, in place, as `integers` does."""
     invalid = (numbers < low) | (numbers > high)
     if invalid.any():
@@ -149,9 +149,9 @@ def plain_integers(name: str, field: Field, cursors: Cursors, rows: Rows, bits: 
     reach = 1 << (min(bits, 32 if name == "int" else 64) - 1)
     holds = "Avro's int" if name == "int" and bits > 32 else field.kind.simpleString()
 
-    def misfit(number: int) -> str:
+    def misfit(number: int) -> Reason:
         shown = quoted(number, f"the number {number}", "a number")
-        return f"column {field.path!r}: {shown} does not fit {holds}"
+        return Reason(f"{shown} does not fit {holds}", field.path)
 
     return integers(-reach, reach - 1, misfit, cursors, rows)
 
@@ -175,7 +175,7 @@ def each(convert: Callable[[Any], Any], values: Sequence[Any], field: Field, cur
         try:
             converted[position] = convert(values[position])
         except (ValueError, Undecodable) as error:
-            cursors.fail(rows[position : position + 1], f"column {field.path!r}: {error}")
+            cursors.fail(rows[position : position + 1], Reason(str(error), field.path))
     return converted
 
 

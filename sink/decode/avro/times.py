@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sink.decode import time_texts
 from sink.decode.avro.steps import each, read_each_text, shortest_texts, within
-from sink.decode.cursors import Cursors, Rows
+from sink.decode.cursors import Cursors, Reason, Rows
 from sink.decode.fields import MICROS, Field, Unit
 from sink.decode.quoting import quoted
 from sink.schema.avro_types import kind_of, logical_type
@@ -104,5 +104,5 @@ def _limit(numbers: Rows, field: Field) -> Nulls:
     return after | before if infinity == "null" else None
 
 
-def _outside(unit: Unit, field: Field, number: int) -> str:
-    return f"column {field.path!r}: {time_texts.outside(str(number), unit)}"
+def _outside(unit: Unit, field: Field, number: int) -> Reason:
+    return Reason(str(time_texts.outside(str(number), unit)), field.path)

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from sink.decode.avro.decimals import decimal_reader, decimal_text_reader
 from sink.decode.avro.steps import plain_integers, shortest_texts, span
 from sink.decode.avro.times import DATE_UNITS, TIME_UNITS, date_reader, moment_reader
-from sink.decode.cursors import Bytes, Cursors, Rows
+from sink.decode.cursors import Bytes, Cursors, Reason, Rows
 from sink.decode.fields import Field
 from sink.schema.avro import simple_column
 from sink.schema.avro_types import kind_of, logical_type
@@ -40,8 +40,8 @@ def read_nulls(kind: pa.DataType, cursors: Cursors, rows: Rows) -> pa.Array:  # 
 def read_enums(symbols: pa.StringArray, field: Field, cursors: Cursors, rows: Rows) -> pa.Array:
     numbers = cursors.zigzags(rows)
     invalid = (numbers < 0) | (numbers >= len(symbols))
-    reason = f"column {field.path!r}: an enum of {len(symbols)} symbols has none with the number in the record"
-    cursors.fail_where(rows, invalid, reason)
+    problem = f"an enum of {len(symbols)} symbols has none with the number in the record"
+    cursors.fail_where(rows, invalid, Reason(problem, field.path))
     numbers[invalid] = 0
     return symbols.take(pa.array(numbers)) if len(symbols) else pa.nulls(len(rows), pa.string())
 
@@ -119,7 +119,7 @@ def _read_integers_as_texts(name: str, field: Field, cursors: Cursors, rows: Row
 
 def _read_booleans(field: Field, cursors: Cursors, rows: Rows) -> pa.Array:
     numbers = cursors.fixed(rows, 1)[:, 0]
-    cursors.fail_where(rows, numbers > 1, f"column {field.path!r}: a boolean that is neither 0 nor 1")
+    cursors.fail_where(rows, numbers > 1, Reason("a boolean that is neither 0 nor 1", field.path))
     return pa.array(numbers == 1)
 
 

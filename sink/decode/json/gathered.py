@@ -1,4 +1,4 @@
-"""What was decoded of a batch of JSON values, in any order, with the positions of the values. Raises nothing."""
+"""Puts together the decoded parts of a batch of JSON values, which come in any order. Raises nothing."""
 
 from __future__ import annotations
 

@@ -5,13 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql import types as T
+from typing_extensions import Self
 
 from sink.decode.json.text import FractionalNumber, JsonObject, WholeNumber
 from sink.decode.quoting import quoted, quotes
 
 
 class Undecodable(Exception):
-    """A value is not a record of the schema: the text says why. The caller adds the coordinates."""
+    """A value is not a record of the schema: the text says why. The caller adds the coordinates.
+
+    `path` has the names of the column that the value does not fit and of those around it, the outermost first; it is
+    empty for the value as a whole. `needed` is the type of that column, if the value there is of another type.
+    """
+
+    def __init__(self, problem: str, path: tuple[str, ...] = (), needed: T.DataType | None = None) -> None:
+        super().__init__(problem, path, needed)
+        self.problem, self.path, self.needed = problem, path, needed
+
+    def __str__(self) -> str:
+        return f"column {self.column!r}: {self.problem}" if self.path else self.problem
+
+    @property
+    def column(self) -> str:
+        return ".".join(self.path)
+
+    def inside(self, column: str) -> Self:
+        """Returns the error of a value that is in this column."""
+        return type(self)(self.problem, (column, *self.path), self.needed)
+
+
+class MissingValue(Undecodable):
+    """A column that is NOT NULL has no value. `problem` continues the column's name."""
+
+    def __str__(self) -> str:
+        return f"column {self.column!r} {self.problem}"
 
 
 def mismatch(value: Any, kind: T.DataType) -> Undecodable:
@@ -19,7 +46,7 @@ def mismatch(value: Any, kind: T.DataType) -> Undecodable:
     if isinstance(kind, T.BooleanType) and type(value) in (WholeNumber, FractionalNumber):
         way = "Declare the column as INT, or have the producer write true and false"
         way += " (Debezium for MySQL: TinyIntOneToBooleanConverter)"
-    return Undecodable(f"{instead(value, kind)}. {way}.")
+    return Undecodable(f"{instead(value, kind)}. {way}.", needed=kind)
 
 
 def instead(value: Any, kind: T.DataType) -> str:

@@ -89,4 +89,4 @@ class JsonDecoder:
             try:
                 gathered.add_record(position, self._reference(value))
             except Undecodable as error:
-                gathered.add_bad(BadValue(position, str(error)))
+                gathered.add_bad(BadValue(position, str(error), error.column, error.needed))

@@ -20,7 +20,7 @@ from sink.decode import time_texts
 from sink.decode.beginnings import LOOKED_AT, way_out
 from sink.decode.fields import Columns, Field, Unit
 from sink.decode.json.decimals import EXACT, NOT_FINITE, binary, decimal_converter, exact
-from sink.decode.json.reasons import Undecodable, instead, mismatch, named, no_object, too_large
+from sink.decode.json.reasons import MissingValue, Undecodable, instead, mismatch, named, no_object, too_large
 from sink.decode.json.text import FractionalNumber, JsonObject, WholeNumber, compact_text
 from sink.decode.quoting import at, quotes
 from sink.decode.records import TOMBSTONE
@@ -171,10 +171,10 @@ def _record(fields: Sequence[Field], exact_case: bool) -> Callable[[JsonObject],
                 try:
                     record[column] = None if inner is None else converters[column](inner)
                 except Undecodable as error:
-                    raise Undecodable(_with_column(column, error)) from None
+                    raise error.inside(column) from None
         for name in required:
             if record[name] is None:
-                raise Undecodable(f"column {name!r} is NOT NULL, and it is null or missing")
+                raise MissingValue("is NOT NULL, and it is null or missing", (name,))
         return record
 
     return convert
@@ -193,16 +193,12 @@ def columns_of(names: Sequence[str], columns: Mapping[str, object], folded: Mapp
         if column is not None and column not in filled:
             if column in variants:
                 raise Undecodable(
-                    f"column {column!r}: the fields {variants[column]!r} and {name!r} differ in case only. Name the"
-                    " column like one of them, or set field.case=exact."
+                    f"the fields {variants[column]!r} and {name!r} differ in case only. Name the column like one of"
+                    " them, or set field.case=exact.",
+                    (column,),
                 )
             variants[column] = name
     return {**filled, **{name: column for column, name in variants.items()}}
-
-
-def _with_column(name: str, error: Undecodable) -> str:
-    reason = str(error)
-    return f"column '{name}.{reason[8:]}" if reason.startswith("column '") else f"column {name!r}: {reason}"
 
 
 def _array(kind: T.ArrayType, convert: Converter) -> Converter:

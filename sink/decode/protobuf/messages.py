@@ -155,10 +155,10 @@ class Message:
         columns = []
         for field in self.fields:
             if isinstance(field, ColumnField):
-                reasons_before = len(messages.cursors.reasons)
+                failures_before = len(messages.cursors.failures)
                 columns.append(field.read(messages, occurrences[field.number]))
-                if len(messages.cursors.reasons) > reasons_before:
-                    _name(messages.cursors, reasons_before, field.path)
+                if len(messages.cursors.failures) > failures_before:
+                    _name_column(messages.cursors, failures_before, field.path)
             else:
                 columns.append(pa.nulls(messages.count, field))
         return columns
@@ -185,11 +185,11 @@ class Message:
                 read.check_replaced(messages.cursors, member, ~counts)
 
 
-def _name(cursors: Cursors, known: int, path: str) -> None:
+def _name_column(cursors: Cursors, known: int, path: str) -> None:
     """Adds the column to the reasons after the first `known` ones. The innermost column is named."""
-    for row, reason in list(cursors.reasons.items())[known:]:
-        if not reason.startswith("column "):
-            cursors.rename(row, reason, f"column {path!r}: {reason}")
+    for row, reason in list(cursors.failures.items())[known:]:
+        if not reason.column:
+            cursors.name_column(row, reason, path)
 
 
 def _flag_last(owners: Rows) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.cursors import Flags, flags
+from sink.decode.cursors import Flags, Rows, flags
 from sink.decode.debezium import if_else, take_or_null
 from sink.decode.formats import ValueFormat
 from sink.decode.quoting import quoted
@@ -24,16 +24,17 @@ from sink.decode.records import Decoder
 _TRUE = pa.array(["true", "1"])
 _KNOWN = pa.array(["true", "1", "false", "0", ""])
 """A text of Protobuf is empty unless it is set."""
-_UNCLEAR = "it marks deletes (delete.field), and has to be true or false. Correct the producer, or delete.field."
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedRows:
-    """`columns` have one row for each value, of nulls if it is bad; `bad` has the reasons by position."""
+    """`columns` have one row for each value, of nulls if it is bad; `bad` has the reasons by position. `unclear` has
+    those of values that are bad because of their marker alone, which is a text."""
 
     columns: dict[str, pa.Array]
     deleted: Flags
     bad: dict[int, str]
+    unclear: frozenset[int] = frozenset()
 
 
 class MarkedRowDecoder:
@@ -44,7 +45,9 @@ class MarkedRowDecoder:
         self._marker = marker
         self._is_column = marker in row.names
         is_apart = marker is not None and not self._is_column
-        self._decoders = _marker_decoders(form, row, str(marker)) if is_apart else [form.decoder(row)]
+        self._beside = form.decoder(row)
+        """Decodes rows without a marker that is none of their columns."""
+        self._decoders = _marker_decoders(form, row, str(marker)) if is_apart else [self._beside]
 
     def nulls(self, values: pa.BinaryArray) -> Flags:
         """Flags the tombstones."""
@@ -68,13 +71,19 @@ class MarkedRowDecoder:
         }
         deleted = first.deleted.copy()
         deleted[refused] = second.deleted
-        reasons = {int(refused[number]): reason for number, reason in second.bad.items()}
-        return MarkedRows(columns, deleted, {row: self._better(first.bad[row], reasons[row]) for row in reasons})
+        return MarkedRows(columns, deleted, self._reasons(values, refused, first, second))
 
-    def _better(self, *reasons: str) -> str:
-        """Returns a reason that does not name the marker, of which one decoder wants another type; else the one that
-        says what the marker is."""
-        return min(reasons, key=lambda reason: (repr(self._marker) in reason, _UNCLEAR not in reason))
+    def _reasons(self, values: pa.BinaryArray, refused: Rows, first: MarkedRows, second: MarkedRows) -> dict[int, str]:
+        """Returns the reason of the row beside the marker, if it has one; else the one that says what the marker is;
+        else one of the two that a decoder gives, whichever of them began."""
+        bad_in_both = refused[sorted(second.bad)]
+        beside = {bad.index: bad.reason for bad in self._beside.decode(values.take(bad_in_both)).bad}
+        reasons: dict[int, str] = {}
+        for number, (at, row) in enumerate(zip(sorted(second.bad), bad_in_both.tolist(), strict=True)):
+            by_first, by_second = first.bad[row], second.bad[at]
+            of_marker = by_second if at in second.unclear else min(by_first, by_second)
+            reasons[row] = beside.get(number) or (by_first if row in first.unclear else of_marker)
+        return reasons
 
     def _read(self, decoder: Decoder, values: pa.BinaryArray) -> MarkedRows:
         decoded = decoder.decode(values)
@@ -90,10 +99,14 @@ class MarkedRowDecoder:
         marks = columns[self._marker] if self._is_column else columns.pop(self._marker)
         if pa.types.is_boolean(marks.type):
             return MarkedRows(columns, flags(marks), bad)
-        for row in np.flatnonzero(~flags(pc.or_(marks.is_null(), pc.is_in(marks, _KNOWN)))).tolist():
+        unclear = np.flatnonzero(~flags(pc.or_(marks.is_null(), pc.is_in(marks, _KNOWN)))).tolist()
+        for row in unclear:
             text = marks[row].as_py()
-            bad.setdefault(row, f"field {self._marker!r} is {quoted(text, repr(text[:60]), 'a text')}: {_UNCLEAR}")
-        return MarkedRows(columns, flags(pc.is_in(marks, _TRUE)), bad)
+            bad[row] = (
+                f"field {self._marker!r} is {quoted(text, repr(text[:60]), 'a text')}: it marks deletes (delete.field),"
+                " and has to be true or false. Correct the producer, or delete.field."
+            )
+        return MarkedRows(columns, flags(pc.is_in(marks, _TRUE)), bad, frozenset(unclear))
 
 
 def _marker_decoders(form: ValueFormat, row: T.StructType, marker: str) -> list[Decoder]:
