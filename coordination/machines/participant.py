@@ -1,8 +1,8 @@
-"""The participant: runs the write tasks that a STARTED transaction gives to its incarnation, and reports them.
+"""The participant runs the write tasks that a STARTED transaction assigns to its incarnation, and reports them.
 
-Guarantee: a write status counts only if, when it was created, the transaction was still STARTED under the header that
-the participant read its tasks from. The participant cancels the tasks of an aborted transaction and never reports them.
-It has one request under way at a time: it waits for an unwanted write to end before it begins the next.
+Guarantee: ZooKeeper creates a write status only while the transaction is STARTED under the header from which the
+participant has read its tasks. The participant cancels the tasks of an aborted transaction, and never reports them. It
+has one request under way at a time: a write that is no longer wanted has to end before the next one begins.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Compares what the tasks read with what was planned and with what was read before: cluster, topic and log.
+"""Compares the ranges that tasks have read with their plan and with the records that were read before.
 
 Guarantee: `misread` passes only reads of each planned range, from the planned topic id and cluster. `changed_log` finds
-a log that was truncated and grew again wherever it still has a record at the offset of the last one that was read: each
-range was read from that record on, and the record has to be the same by offset, leader epoch and digest. That holds
-from one transaction to the next, and between the tasks of one. Void where the log has no such record any more
-(compacted, expired, a transaction's marker): `evidence` counts these. Pure; raises nothing.
+a log that lost its end and grew again. A task reads from the last record on that was read before, and this record has
+to be the same by offset, leader epoch and digest; so it is from one transaction to the next, and between the tasks of
+one. Void where the log no longer has that record (compacted, expired, a transaction's marker): `evidence` counts these
+partitions. Pure; raises nothing.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the record says since when it has been due. The services of Hudi's metadata tabl
 Guarantee: at most one live session of a fleet holds the lock. The record survives restarts and changes of worker: the
 next holder reads when the last run ended, the newest transaction at its begin, and since when each service has been due
 without success. The lock is not a fence: a holder that was paused may go on after another worker got the lock. The
-table lock and the table's timeline keep it from doing harm. The record takes no part in the transaction protocol: an
+table lock and the table's timeline keep it from doing harm. The transaction protocol does not read the record: an
 unreadable one counts as missing. Raises OtherVersion and Unavailable.
 """
 

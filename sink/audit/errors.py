@@ -29,9 +29,10 @@ from sink.storage.access import NO_ACCESS, Access
 from sink.storage.hudi_rs import raised_by_hudi, rust_table
 from sink.storage.table_files import NoTable, open_table
 
-SLICE = ("sink", "instant", *PROVENANCE[:2], "topic_id", "generation")
+SLICE_COLUMNS = ("sink", "instant", *PROVENANCE[:2], "topic_id", "generation")
 """The columns by which a row names its slice."""
-NEEDED = (*SLICE, PROVENANCE[2])
+PLACE_COLUMNS = (*SLICE_COLUMNS, PROVENANCE[2])
+"""The columns by which a row names its slice and its offset."""
 _BATCH_ROWS = 8192
 _SEPARATOR = "/"
 """Between a sink and an instant, which is digits only."""
@@ -70,10 +71,10 @@ class BadSlices:
     def of(self, batch: pa.RecordBatch) -> Iterator[tuple[int | None, NDArray[np.int64]]]:
         """Yields the positions of rows with the number of their slice in `entries`; None for rows that lie in none."""
         offsets = batch.column(PROVENANCE[2]).fill_null(-1).to_numpy()
-        rows = pa.table([*map(batch.column, SLICE), np.arange(batch.num_rows)], [*SLICE, "position"])
-        for named in rows.group_by(SLICE).aggregate([("position", "list")]).to_pylist():
+        rows = pa.table([*map(batch.column, SLICE_COLUMNS), np.arange(batch.num_rows)], [*SLICE_COLUMNS, "position"])
+        for named in rows.group_by(SLICE_COLUMNS).aggregate([("position", "list")]).to_pylist():
             positions = np.array(named["position_list"], np.int64)
-            for number in self._numbers.get(tuple(named[name] for name in SLICE), ()):
+            for number in self._numbers.get(tuple(named[name] for name in SLICE_COLUMNS), ()):
                 piece = self.entries[number][1].result.slice
                 is_inside = (offsets[positions] >= piece.start) & (offsets[positions] < piece.end)
                 yield number, positions[is_inside]
@@ -101,7 +102,7 @@ def add_errors(
         return Counter(), 0
     runs = [(sink, run) for commit in commits for sink, sink_runs in commit.replayed.items() for run in sink_runs]
     committed = {(sink, entry.instant) for sink, own in ranges.items() for entry in own}
-    reading = _ErrorsReading(partial(errors_of, base_path, NEEDED, access), committed, runs, slices)
+    reading = _ErrorsReading(partial(errors_of, base_path, PLACE_COLUMNS, access), committed, runs, slices)
     try:
         file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
     except NoTable as error:
@@ -181,7 +182,7 @@ class _ErrorsReading:
                 self.offsets[number].append(rows.column(PROVENANCE[2]).to_numpy())
                 continue
             for sink, instant, topic, partition, topic_id, generation, offset in zip(
-                *(rows.column(name).to_pylist() for name in NEEDED), strict=True
+                *(rows.column(name).to_pylist() for name in PLACE_COLUMNS), strict=True
             ):
                 self.findings.add(
                     FindingKind.ERRORS_ROW,

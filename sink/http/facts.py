@@ -61,4 +61,4 @@ class WorkerFacts(Protocol):
         """Returns the reasons to restart this process: only faults that a restart fixes."""
 
     def readiness(self) -> Sequence[str]:
-        """Returns the reasons why this worker takes no part in the fleet (yet, or any more)."""
+        """Returns the reasons why this worker is not a member of the fleet: not yet, or not any more."""

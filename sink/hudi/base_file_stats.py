@@ -31,7 +31,7 @@ _COLUMN_STATS = "column_stats"
 _BLOOM_FILTERS = "bloom_filters"
 _VERSION = "V2"
 """Version of the index of column statistics: an older one wraps values in another way."""
-MOST = 2_000
+MOST_RANGES = 2_000
 """Most ranges, one for each column of each file, that a transaction's write stats carry. Beyond it, carrying them costs
 more than reading such small files.
 """
@@ -228,7 +228,7 @@ def with_column_stats(hudi: HudiObjects, stats: Sequence[Any], stats_json: Seque
     for number, (stat, stat_json) in enumerate(zip(stats, stats_json, strict=True)):
         if is_log(stat_json) and (column_stats := stat.getColumnStats()).isPresent():
             counted[number] = column_stats.get().values()
-    if sum(len(ranges) for ranges in counted.values()) > MOST:
+    if sum(len(ranges) for ranges in counted.values()) > MOST_RANGES:
         return list(stats_json)
     return [
         stat_json if number not in counted else _with(stat_json, _encoded(hudi, counted[number]))

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from sink.decode.fields import Path
 from sink.schema.avro import AVRO_NAME
 
-MOST = 100
+MOST_PROPOSED = 100
 """More names than a person would look through are not proposed."""
 _LONGEST = 100
 

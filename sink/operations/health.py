@@ -251,7 +251,7 @@ def _waits(evidence: HealthEvidence) -> Iterator[Finding]:
     refusals = {refusal.text for refusal in _refusals(evidence)}
     for outsider in () if evidence.status is None else evidence.status.outside:
         if f"{outsider.worker}: {outsider.reason}" not in refusals:
-            text = f"{outsider.worker} hosts it and takes no part ({outsider.state}): {outsider.reason}"
+            text = f"{outsider.worker} hosts it and has not joined its fleet ({outsider.state}): {outsider.reason}"
             yield finding("outside", text)
 
 

@@ -24,7 +24,7 @@ from sink.decode.json.reasons import Undecodable
 from sink.decode.json.text import JsonObject
 from sink.decode.json.values import document_of
 from sink.decode.registry.client import UnknownSchema, registry
-from sink.infer.field_names import MOST, placed_columns
+from sink.infer.field_names import MOST_PROPOSED, placed_columns
 from sink.infer.json_envelopes import unwrapped
 from sink.infer.json_samples import with_valid_names
 from sink.infer.registered import SchemaSelection, columns_of_registered
@@ -93,7 +93,7 @@ class Proposal:
         """Returns the columns of fields, and the fields of those that have another name."""
         known = dict(self.settings.field_names)
         new = (placed for placed in placed_columns(fields, known) if placed.is_new)
-        names = known | {placed.path: placed.source for placed in islice(new, MOST)}
+        names = known | {placed.path: placed.source for placed in islice(new, MOST_PROPOSED)}
         return with_valid_names(columns_of_fields(fields, names), warnings), names
 
     def _changes(self, fields: T.StructType) -> dict[str, Any]:

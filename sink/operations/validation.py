@@ -252,7 +252,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
             try:
                 allowed = answer.result(15).authorized_operations
             except (ck.KafkaException, TimeoutError) as error:
-                yield CheckResult("Kafka", f"topic {topic}: what this user may do is not told ({error})")
+                yield CheckResult("Kafka", f"topic {topic}: the broker does not say what this user may do ({error})")
                 continue
             if allowed and "READ" not in {operation.name for operation in allowed}:
                 yield CheckResult("Kafka", f"topic {topic} may not be read. Grant READ and DESCRIBE.", wrong=True)

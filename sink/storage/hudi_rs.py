@@ -113,7 +113,7 @@ class MirroredTable:
                 *self._paths_in(_FILES_OF_THE_TABLE),
             ]
         else:
-            self._stand_in()
+            self._create_stand_ins()
         for path in copied:
             try:
                 self._fetch(path)
@@ -131,7 +131,7 @@ class MirroredTable:
         infos: list[pafs.FileInfo] = self._files.filesystem.get_file_info(selector)
         return infos
 
-    def _stand_in(self) -> None:
+    def _create_stand_ins(self) -> None:
         """Creates sparse files with the names and lengths of the table's files, for hudi-rs to list them."""
         pending = [""]
         while pending:

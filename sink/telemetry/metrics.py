@@ -178,7 +178,7 @@ class SinkMetrics:
 
     @harmless
     def left(self) -> None:
-        """Resets what the tree recorded: this worker takes no part any more, and does not read it."""
+        """Resets what the tree recorded: this worker has left, and does not read it any more."""
         for family in (self._families.halted, self._families.paused):
             self._child(family).set(0)
 

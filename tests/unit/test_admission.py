@@ -11,7 +11,7 @@ from coordination.state.messages import Admission, Begin
 from coordination.state.model import Phase
 from sink.runtime.turns.admission import (
     ASKS_SECONDS,
-    MOST,
+    MOST_OPEN,
     PATIENCE_SECONDS,
     SAMPLE_SECONDS,
     AdmissionControl,
@@ -90,12 +90,12 @@ def test_while_cores_idle_one_more_is_let_in_each_second(process: SinkProcess) -
     process.control.sample()
     assert process.ask(*range(40)) == [0, 1, 2]
     counts = []
-    for _ in range(MOST):
+    for _ in range(MOST_OPEN):
         process.at += SAMPLE_SECONDS
         process.control.sample()
         counts.append(len(process.ask(*range(40))))
     assert counts[:3] == [LEAST + 1, LEAST + 2, LEAST + 3]
-    assert counts[-1] == MOST
+    assert counts[-1] == MOST_OPEN
 
 
 def test_transactions_that_hang_keep_their_places_for_a_while_only(process: SinkProcess) -> None:

@@ -16,7 +16,7 @@ from sink.decode.column_records import WireDecoder
 from sink.decode.formats import ValueFormat
 from sink.decode.registry import client as registry_module
 from sink.decode.registry.client import BrokenSchema, RegisteredSchema, Registry, RegistryAccess, UnknownSchema
-from sink.decode.registry.unknown_ids import MOST, SECONDS, UnknownIds
+from sink.decode.registry.unknown_ids import MOST_IDS, SECONDS, UnknownIds
 from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry
@@ -65,7 +65,7 @@ def test_a_flood_of_made_up_ids_is_bad_records_and_the_good_ones_land() -> None:
     assert second.rows.num_rows == 2
     assert "9 was not asked for, because 100 other ids" in second.bad[-1].reason
     assert "sink errors replay" in second.bad[-1].reason
-    assert len(asked) == MOST + 1
+    assert len(asked) == MOST_IDS + 1
     assert seconds < 5
 
 
@@ -94,12 +94,12 @@ def test_an_unknown_id_is_asked_for_again_after_a_while() -> None:
 def test_the_registry_is_asked_again_once_unknown_ids_are_old() -> None:
     clock = Clock()
     unknown = UnknownIds(clock)
-    for number in range(MOST):
+    for number in range(MOST_IDS):
         unknown.add(number, "unknown")
-    with pytest.raises(UnknownSchema, match=f"id {MOST} was not asked for"):
-        unknown.check(MOST)
+    with pytest.raises(UnknownSchema, match=f"id {MOST_IDS} was not asked for"):
+        unknown.check(MOST_IDS)
     clock.now = SECONDS
-    unknown.check(MOST)
+    unknown.check(MOST_IDS)
     assert len(unknown._asked) == 0
 
 

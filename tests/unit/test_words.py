@@ -19,7 +19,9 @@ TRANSLATIONS = {
     r"is called so": "is named",
     r"is not meant": "say what is meant",
     r"is well again": "has recovered",
-    rf"(?<!there )(is|are|was|were) no (?!{COMPARED})\w+": "is not a",
+    rf"(?<!there )(is|are|was|were) no (?!{COMPARED})[\w{{]+": "is not a",
+    r"(is|are|was|were) not told(?! apart)": "does not say",
+    r"takes? no part": "has not joined, does not",
 }
 SHOWN = {".py", ".md", ".html", ".tsv", ".js"}
 

@@ -31,13 +31,13 @@ from sink.audit.content.cells import COORDINATES, Unread
 from sink.audit.content.expected import ASIDE_SCHEMA, BAD_SCHEMA, PLACED, Range
 from sink.audit.content.owners import Coordinates
 from sink.audit.coverage import Coverage
-from sink.audit.errors import NEEDED, BadSlices
+from sink.audit.errors import PLACE_COLUMNS, BadSlices
 from sink.audit.log_records import LogRecords
 from sink.audit.report import LEFT_OUT, AuditFindings, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE
 
 _RECORD = ("_kafka_timestamp", "_kafka_key", "value")
-COLUMNS = (*NEEDED, *_RECORD)
+COLUMNS = (*PLACE_COLUMNS, *_RECORD)
 """The columns of the errors table that are read."""
 _SHOWN_MILLISECONDS = range(-62_135_596_800_000, 253_402_300_800_000)
 """The years 0001 to 9999. The errors table has null for other timestamps, and for -1, by which Kafka means none."""

@@ -235,7 +235,7 @@ def _of_text(text: str, kind: Any) -> Any:
             return Decimal(text)
         return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
     except (ValueError, ArithmeticError, LookupError):
-        raise Bad(f"a key that is no {kind}") from None
+        raise Bad(f"a key that is not of type {kind}") from None
 
 
 def _nullable(columns: Mapping[str, Any]) -> dict[str, Any]:

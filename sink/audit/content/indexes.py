@@ -38,7 +38,7 @@ _PLAIN, _DECIMAL, _DATE, _MOMENTS = frozenset(range(2, 8)), 10, 12, {15: 1_000, 
 """Numbers of the kinds of values in column statistics: those that are as they are, decimals, dates, and moments with
 their microseconds."""
 _DIGITS = Context(prec=76)
-"""The most digits of a decimal in Arrow; Python keeps 28 if it is not told."""
+"""The most digits of a decimal in Arrow; Python keeps 28 unless told otherwise."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

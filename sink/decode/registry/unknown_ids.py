@@ -2,9 +2,9 @@
 
 Anybody who may write to a topic can put made-up ids before values, each of which would cost a request.
 
-Guarantee: within `SECONDS` at most `MOST` unknown ids are asked for. An id beyond that is refused without a request, so
-that a new schema may be missed while such a flood lasts: its record is bad, and stays replayable. An id whose schema
-the process keeps is never refused. Raises UnknownSchema.
+Guarantee: within `SECONDS` at most `MOST_IDS` unknown ids are asked for. An id beyond that is refused without a
+request, so that a new schema may be missed while such a flood lasts: its record is bad, and stays replayable. An id
+whose schema the process keeps is never refused. Raises UnknownSchema.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from sink.decode.registry.answers import UnknownSchema
 
-MOST = 100
+MOST_IDS = 100
+"""Unknown ids that are asked for within `SECONDS`."""
 SECONDS = 60.0
 
 
@@ -44,7 +45,7 @@ class UnknownIds:
             count = len(self._asked)
         if answer:
             raise UnknownSchema(answer)
-        if count >= MOST:
+        if count >= MOST_IDS:
             raise UnknownSchema(
                 f"schema registry: id {schema_id} was not asked for, because {count} other ids of the last"
                 f" {SECONDS:g} s are unknown to it. If it is registered, replay the record with `sink errors replay`."

@@ -23,7 +23,8 @@ ASKS_SECONDS = 10.0
 """A sink that waits and has not asked for so long hangs: later ones go first."""
 SPARE = 1
 """Transactions that may be open beyond one a core: each waits for Kafka and for files in between."""
-MOST = 16
+MOST_OPEN = 16
+"""Transactions of a process that are open at once, however many cores are idle."""
 SAMPLE_SECONDS = 1.0
 BUSY_PERCENT = 85.0
 """The share of the host's cores in use above which another transaction makes the open ones slower."""
@@ -107,7 +108,7 @@ class AdmissionControl:
         count = sum(now - opened_at < PATIENCE_SECONDS for opened_at in self._open.values())
         if count < self._base_limit:
             return True
-        if count >= MOST or not self._has_idle_cores:
+        if count >= MOST_OPEN or not self._has_idle_cores:
             return False
         self._has_idle_cores = False  # one sink a sample
         return True

@@ -1,9 +1,9 @@
-"""Decodes a batch of records to rows of the table: the columns of the value, and those from key, headers and offset.
+"""Decodes a batch of records to rows of the table, with the columns of the value, the key, the headers and the offset.
 
-Guarantee: the columns of the table's schema in its order, the same for both engines. A record is bad if its value, its
-key, its record key or its table partition is invalid, or its headers cannot be read; the reason depends on that record
-only. Columns that the rows keep are copied, because a view would keep the whole batch in memory while the rows wait to
-be written.
+Guarantee: rows have the columns of the table's schema in its order, whichever engine writes them. A record is bad if
+its value, its key, its record key or its table partition is invalid, or its headers cannot be read. The reason depends
+on that record alone. Rows hold copies of their columns: a view would keep the whole batch in memory until they are
+written.
 """
 
 from __future__ import annotations
