@@ -464,6 +464,24 @@ def test_the_digest_ignores_what_may_differ_by_host(settings_with, change):
     assert settings_with(change).config_digest == settings_with().config_digest
 
 
+@pytest.mark.parametrize(
+    ("more", "digest"),
+    [
+        ("", "562e44d3575dbad36940b39f998acab76b6e5401d78e96ea10923913fb94d489"),
+        (
+            "record.key.fields: id\nwrite.operation: upsert\nflush.size: 7\nerrors.tolerance: ALL\n",
+            "d3b32bc2d01bc54c90a4ee212176e9c099407c594c2cddc06ee752830d2009e0",
+        ),
+        (
+            "hoodie.parquet.compression.codec: gzip\nprovenance.columns: false\nauto.offset.reset: latest\n",
+            "4cbc143cddbba0ee8730fe1e46262b7fb4a226980a606ea9157c1d9eaf26366a",
+        ),
+    ],
+)
+def test_the_digest_stays_what_it_is_because_workers_of_two_releases_run_beside_each_other(settings_with, more, digest):
+    assert settings_with(more).config_digest == digest
+
+
 def test_the_digest_ignores_the_order_of_topics(settings_with):
     base = MINIMAL.replace("names: orders", "names: [a, b]")
     assert settings_with(base=base).config_digest == settings_with(base=base.replace("[a, b]", "[b, a]")).config_digest
