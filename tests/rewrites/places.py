@@ -26,6 +26,10 @@ _FORBIDDEN = 403
 """Clients do not try again what is forbidden."""
 
 
+class NotRead(Exception):
+    """A reader does not read tables of this kind; the text says of which."""
+
+
 class Place(ABC):
     """The place of one table. `base` is its path, `settings` are what a sink needs to reach it."""
 
@@ -56,16 +60,16 @@ class Place(ABC):
     @abstractmethod
     def remove(self) -> None: ...
 
-    def read_by_rust(self) -> list[dict[str, Any]] | None:
-        """Returns None if hudi-rs does not read such a table. Raises AssertionError if it cannot read this one."""
+    def read_by_rust(self) -> list[dict[str, Any]]:
+        """Raises NotRead if hudi-rs does not read such a table, and AssertionError if it cannot read this one."""
         table = self._rust().build()
-        if any(map(misread_by_hudi_rs, table.get_file_slices(HudiReadOptions()))):
-            return None
+        if reasons := set(filter(None, map(misread_by_hudi_rs, table.get_file_slices(HudiReadOptions())))):
+            raise NotRead(min(reasons))
         try:
             batches = table.read()
         except Exception as error:
             if _MIXED_DELETES in str(error):
-                return None
+                raise NotRead("a log file deletes in two ways") from error
             raise AssertionError(f"hudi-rs: {error}") from error
         return [row for batch in batches for row in batch.to_pylist()]
 

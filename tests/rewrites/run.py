@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.jvm import start_fast
 from tests.rewrites.lab import Lab, a_lab
 from tests.rewrites.named import NAMED
+from tests.rewrites.steps import DIES_LATE, FAULTS
 from tests.rewrites.world import Report, World
 
 COLUMNS = ("seed", "seconds", "cpu", "profile", "counts", "failure")
@@ -27,6 +28,7 @@ ENOUGH = 12
 MINIMUM = {
     "commits": 5.0,
     "comparisons": 8.0,
+    "comparisons with hudi-rs": 2.0,
     "killed": 0.2,
     "stopped": 0.2,
     "refused by the disk": 0.2,
@@ -41,9 +43,12 @@ MINIMUM = {
 
 
 def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:
-    """Returns the counts that are two standard deviations below the minimum for so many sequences, or more."""
+    """Returns the counts that are two standard deviations below the minimum for so many sequences, or more. Faults that
+    strike are to be half of those planned, in few sequences too."""
     fewest = {name: least * runs - 2 * sqrt(least * runs) for name, least in MINIMUM.items()}
-    return {name: totals.get(name, 0) for name, count in fewest.items() if totals.get(name, 0) < count}
+    missing = {name: totals.get(name, 0) for name, count in fewest.items() if totals.get(name, 0) < count}
+    struck = sum(totals.get(kind, 0) for kind in (*FAULTS, DIES_LATE))
+    return missing if 2 * struck >= totals.get("faults planned", 0) else {**missing, "faults that struck": struck}
 
 
 def line_of(report: Report) -> str:

@@ -96,6 +96,18 @@ def test_a_run_in_which_too_little_happened_is_told() -> None:
     enough = {name: int(100 * least) for name, least in MINIMUM.items()}
     assert not too_little(enough, 100)
     assert too_little({**enough, "killed": 1}, 100) == {"killed": 1}
+    assert not too_little({**enough, "faults planned": 160}, 100)
+    assert too_little({**enough, "faults planned": 170}, 100) == {"faults that struck": 80}
+
+
+def test_a_few_sequences_that_compare_nothing_and_meet_no_fault_show_too_little() -> None:
+    few = {**dict.fromkeys(MINIMUM, 5), "comparisons": 0, "comparisons with hudi-rs": 0, "commits": 50}
+    few |= {**dict.fromkeys(FAULTS, 0), "faults planned": 9, "killed": 2}
+    assert too_little(few, 5).keys() == {
+        "comparisons",
+        "comparisons with hudi-rs",
+        "faults that struck",
+    }
 
 
 def test_results_have_a_line_a_seed_from_which_a_run_goes_on(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.rewrites.host import Died, Host, failed, ranges_of, wait_until
 from tests.rewrites.lab import Lab, Record
 from tests.rewrites.model import Change, Model, SinkState, difference, readable
 from tests.rewrites.moments import METADATA_BEGUN
+from tests.rewrites.places import NotRead
 from tests.rewrites.profiles import Profile
 from tests.rewrites.records import Records
 from tests.rewrites.steps import DIES_LATE, EXPIRE, KILL, PAUSE, REFUSE, WAIT, Fault, Step, sequence
@@ -629,6 +630,7 @@ class World:
         """Returns the answer; None if the process was killed or stopped: `self._host` is another one then."""
         if fault is None:
             return host.attempt(command, **arguments)
+        self._count("faults planned")
         session = host.ask("session")
         watch = self._place.watch(fault.action, fault.moment, fault.kind)
         host.begin(command, **arguments)
@@ -637,12 +639,14 @@ class World:
             self._note(f"  not {fault}")
             self._place.allow()
             return host.answer()
-        self._count(fault.kind)
         self._count(f"{fault.action}: {fault.moment}")
         try:
-            return self._strike(host, fault.kind, session)
+            answer = self._strike(host, fault.kind, session)
         finally:
             self._place.allow()
+        is_met = fault.kind != REFUSE or failed(answer) or any(result["reason"] for result in answer)
+        self._count(fault.kind if is_met else "refusals that nothing met")
+        return answer
 
     def _strike(self, host: Host, kind: str, session: list[Any]) -> Any:
         if kind == REFUSE:
@@ -671,20 +675,25 @@ class World:
             if reads_all:
                 found = host.ask("rows", sink=self._path(), metadata=metadata)
                 self._compare(f"Spark {'with' if metadata else 'without'} the metadata table", expected, found)
-        by_rust = self._place.read_by_rust()
-        if by_rust is not None:
-            try:
-                self._compare("hudi-rs", expected, by_rust)
-            except Broken:
-                if not self._place.hides_log_files:
-                    raise
-                self._count("log files that hudi-rs left out")
+        self._compare_hudi_rs(expected)
         for name, state in self._model.now.sinks.items():
             found = self._ready(host, name).ask("view", sink=self._path(name))
             ends = {int(partition): end for partition, end in found["ends"].items()}
             if (found["number"], ends) != (state.number, state.ends):
                 raise Broken(f"checkpoint of {name}: {found}, and not {state}")
         self._count("comparisons")
+
+    def _compare_hudi_rs(self, expected: list[dict[str, Any]]) -> None:
+        try:
+            self._compare("hudi-rs", expected, self._place.read_by_rust())
+        except NotRead as error:
+            self._count(f"not read by hudi-rs: {error}")
+        except Broken:
+            if not self._place.hides_log_files:
+                raise
+            self._count("not read by hudi-rs: log files of archived commits")
+        else:
+            self._count("comparisons with hudi-rs")
 
     @property
     def _hides_changes(self) -> bool:
