@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from coordination.state.failures import HaltKind
 from coordination.state.model import Phase
+from sink.layout.quarantine import QUARANTINE
 from sink.operations.reset_writer import live_workers
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
@@ -71,6 +74,21 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     assert "'id'" in halt.reason
     assert fleet.audit().held
     assert "workers are alive" in sink(fleet, *REPAIR).stderr
+
+
+@pytest.mark.thorough
+def test_a_sink_halts_if_somebody_has_deleted_the_bad_records_of_its_open_transaction(
+    make_fleet: MakeFleet, topic
+) -> None:
+    fleet = make_fleet(name=topic(partitions=PARTITIONS), **{"errors.tolerance": "all"})
+    produce(fleet, RECORDS, RECORDS // BAD)
+    fleet.start("w1", "Write:PREPARED.after=wait")
+    fleet.wait_fired("Write:PREPARED.after")
+    shutil.rmtree(fleet.table / QUARANTINE)
+    fleet.release("Write:PREPARED.after")
+    halt = fleet.wait("the sink halts", lambda view: view.halt is not None).halt
+    assert halt is not None
+    assert halt.kind is HaltKind.BAD_RECORDS_GONE
 
 
 def errors_of(fleet: Fleet) -> Path:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from coordination.state.failures import HaltKind
 from coordination.state.model import Phase
 from tests.conftest import temporary_chroot, topics
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
-from tests.integration.table_kit import plan_rollback
+from tests.integration.table_kit import Driver, allow, plan_rollback
 from tests.one_sink import load
 from tests.workers import Part, WorkerProcess
 
@@ -140,6 +141,25 @@ def test_a_batch_whose_rollback_another_writer_has_planned_and_left_is_formed_ag
     history = fleet.wait_landed(ENDS).ledger.history
     assert prepared.instant not in [summary.instant for summary in history if summary.outcome == "COMMITTED"]
     fleet.assert_exactly_once(RECORDS)
+
+
+@pytest.mark.thorough
+def test_a_fleet_halts_once_another_one_has_committed_under_its_sink_name(
+    make_fleet: MakeFleet, spark: SparkSession
+) -> None:
+    fleet = make_fleet()
+    worker = fleet.start("w1")
+    fleet.wait_landed(ENDS)
+    theirs = Driver(spark, load(worker.config, {}), fleet.client)
+    ours = theirs.table.view().checkpoint
+    assert ours is not None
+    number = ours.number + 1
+    instant = theirs.table.begin(number, ours.epoch)
+    theirs.table.complete(instant, [], replace(ours, keeper="another", number=number, base=ours.number), allow)
+    produce(fleet.kafka, fleet.topic, MORE_RECORDS, PARTITIONS, first=RECORDS)
+    halt = fleet.wait("it halts", lambda view: view.halt is not None).halt
+    assert halt is not None
+    assert (halt.kind, fleet.name in halt.reason) == (HaltKind.ANOTHER_FLEET, True)
 
 
 def test_every_line_of_the_log_says_which_worker_and_sink_it_is_from(pair: Pair) -> None:

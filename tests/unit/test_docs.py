@@ -285,3 +285,10 @@ def test_decisions_are_numbered_without_a_gap_and_say_what_and_why() -> None:
         assert "**Decision.**" in text
         assert "**Why.**" in text
         assert len(text.splitlines()) <= 40, f"{decision.name}: a decision is short"
+
+
+@pytest.mark.parametrize("number", ["0072", "0073"])
+def test_what_the_docs_forbid_has_a_test_or_a_reason_why_nothing_refuses_it(number: str) -> None:
+    _, *rows = (DOCS / "decisions" / number / "forbidden.tsv").read_text().splitlines()
+    answers = dict(row.split("\t") for row in rows)
+    assert [what for what, answer in answers.items() if not re.search(r"`test_\w+`|\bnone\b", answer)] == []
