@@ -271,6 +271,10 @@ def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
             # Hudi sees the clock ten hours ahead: it takes the zone from here with its first instant.
             zones = driver.spark._jvm.java.util.TimeZone
             return zones.setDefault(zones.getTimeZone("GMT+10"))
+        case "set_clock_ahead_by":
+            [seconds] = arguments
+            zone = driver.spark._jvm.java.util.SimpleTimeZone(1000 * seconds, f"+00:00:{seconds:02}")
+            return zone.setDefault(zone)
         case "begin":
             return driver.table.begin(*arguments)
         case "write":
