@@ -18,7 +18,8 @@ BAD = 30
 
 
 def command(fleet: Fleet, *arguments: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
-    command_line = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(fleet.directory / "w1.yaml")]
+    config = next(iter(fleet.workers.values())).config
+    command_line = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(config)]
     result = subprocess.run(command_line, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
     assert (result.returncode != 0) == fails, f"{result.stdout}\n{result.stderr}"
     return result

@@ -18,12 +18,15 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import TableError
 from sink.hudi.options import IN_PROCESS_LOCK
+from sink.operations.reset_writer import live_workers
 from tests.fleet import Fleet
 from tests.fleet import produce as produce_events
+from tests.integration.commands_kit import command
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings, produce
 from tests.integration.table_kit import checkpoint, connected
 from tests.integration.test_adoption import ExistingTableLanding
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -231,6 +234,13 @@ def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restore
     first.start("a2")
     first.wait_landed(dict.fromkeys(range(PARTITIONS), 500))
     first.assert_exactly_once(2700)
+
+    second.workers["b3"].kill()
+    eventually("its session has ended", lambda: not live_workers(second.client, second.root))
+    command(second, "reset", "--to", "checkpoint", "--yes")
+    second.start("b4")
+    second.wait_landed(dict.fromkeys(range(PARTITIONS), 500))
+    second.assert_exactly_once(3000)
 
 
 @pytest.mark.thorough
