@@ -455,6 +455,21 @@ def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(m
         assert reader.table.view().checkpoint == checkpoint(2)
 
 
+@pytest.mark.thorough
+def test_a_file_of_the_archive_that_somebody_has_deleted_is_named_and_waited_for(make_driver: MakeDriver) -> None:
+    driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
+    hudi = HudiClient(driver.spark, driver.settings.table.store, "{}", commit_options(driver.settings.table))
+    driver.land(1)
+    archive_beyond_savepoints(driver, hudi)
+    hudi.close()
+    [archived] = Path(driver.settings.base_path, ".hoodie", "timeline", "history").glob("*.parquet")
+    archived.rename(kept := archived.with_suffix(".kept"))
+    with pytest.raises(Unavailable, match=archived.name):
+        make_driver()
+    kept.rename(archived)
+    assert make_driver().table.view().checkpoint == checkpoint(1)
+
+
 def test_a_table_restored_past_an_archived_commit_is_refused(make_driver: MakeDriver) -> None:
     """Hudi removes what is active and later than the savepoint, and leaves the rows of what is archived."""
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
