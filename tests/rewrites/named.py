@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.rewrites.moments import METADATA_BEGUN
 from tests.rewrites.profiles import Profile
-from tests.rewrites.steps import DIES_LATE, KILL, PAUSE, WAIT, Fault, Step
+from tests.rewrites.steps import DIES_LATE, KILL, PAUSE, REFUSE, WAIT, Fault, Step
 
 _ON_READ = Profile("upsert", True, "record", False, False, True, False, 2)
 _ON_WRITE = Profile("upsert", False, "bloom", True, False, True, True, 2)
@@ -35,6 +35,8 @@ def _begin(*steps: Any) -> tuple[Step, ...]:
 
 _DIES = Step("services", Fault(KILL, "compaction", "in the metadata table"))
 _DIES_LATE = Step("services", Fault(DIES_LATE, "compaction", "begun"), "land")
+_REFUSED = Step("services", Fault(REFUSE, "compaction", "in the metadata table"))
+_STOPPED = Step("services", Fault(PAUSE, "compaction", "files"), "services")
 
 NAMED: Mapping[str, Named] = {
     "a compaction dies between metadata table and timeline": Named(
@@ -66,6 +68,22 @@ NAMED: Mapping[str, Named] = {
         with_(_ON_WRITE, partitioned=False, keep=1),
         _begin(Step("services", Fault(PAUSE, "clustering", METADATA_BEGUN), "land"), *["land", "services"] * 5),
     ),
+    **{
+        f"a store that refuses the completion of a compaction, {place}": Named(
+            "the metadata table has a compaction that the timeline does not have, and its process lives",
+            with_(_ON_READ, index="bucket", on_s3=place == "on S3"),
+            _begin(_REFUSED, "land", "services"),
+        )
+        for place in ("on a disk", "on S3")
+    },
+    **{
+        f"an attempt stopped in mid-file, {place}": Named(
+            "two attempts at a compaction write files, and the first one goes on when the second has completed",
+            with_(_ON_READ, index="bucket", on_s3=place == "on S3"),
+            _begin(_STOPPED, "land", "services"),
+        )
+        for place in ("on a disk", "on S3")
+    },
     "apache/hudi issue 4863": Named(
         "a transaction is rolled back while a compaction runs that was planned since its files were written",
         with_(_ON_READ, index="bucket"),
