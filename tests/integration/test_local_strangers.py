@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
@@ -139,35 +140,63 @@ def test_each_thread_has_a_connection_that_the_jvm_made_and_no_stranger_gets_its
                 assert stranger.recv(1) == b""
 
 
-@pytest.mark.thorough
-def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(tmp_path: Path) -> None:
-    """The user's jars are fetched from the driver, so that it listens."""
+OF_THE_SINK = """
+from sink.clients.spark.session import start_session
+from tests.integration.table_kit import table_settings
+settings = table_settings(path / "table", "127.0.0.1:9", spark__jars=jar)
+spark = start_session(settings.session, "none", path / "spark.log")
+"""
+"""The user's jar is fetched from the driver, so that it listens."""
+OF_PYSPARK = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1").getOrCreate()
+"""
+
+
+@contextmanager
+def attacked(session: str, directory: Path) -> Iterator[tuple[dict[str, str], Callable[[], str]]]:
+    """Attacks the ports of a Spark session. Yields what the stranger is told, and what runs a job there."""
     program = f"""
-    import json, sys
-    from pathlib import Path
-    from sink.clients.spark.session import start_session
-    from tests.integration.table_kit import table_settings
-    path = Path({str(tmp_path)!r})
-    settings = table_settings(path / "table", "127.0.0.1:9", spark__jars={str(next(pyspark_jars().glob("xz*.jar")))!r})
-    spark = start_session(settings.session, "none", path / "spark.log")
-    environment = spark._jvm.org.apache.spark.SparkEnv.get()
-    block = f"broadcast_{{spark.sparkContext.broadcast(['secret'])._jbroadcast.id()}}_piece0"
-    ports = environment.rpcEnv().address().port(), environment.blockManager().blockManagerId().port()
-    print(json.dumps([*ports, spark.sparkContext.applicationId, block]), flush=True)
-    sys.stdin.readline()
-    print(spark.range(10).count(), flush=True)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+import json, sys
+from pathlib import Path
+path, jar = Path({str(directory)!r}), {str(next(pyspark_jars().glob("xz*.jar")))!r}
+{session}
+environment = spark._jvm.org.apache.spark.SparkEnv.get()
+block = f"broadcast_{{spark.sparkContext.broadcast(['secret'])._jbroadcast.id()}}_piece0"
+ports = environment.rpcEnv().address().port(), environment.blockManager().blockManagerId().port()
+print(json.dumps([*ports, spark.sparkContext.applicationId, block]), flush=True)
+sys.stdin.readline()
+print(spark.range(10).count(), flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         rpc_port, block_port, app, block = json.loads(process.stdout.readline())
-        answers = attack("rpc", rpc_port=rpc_port, block_port=block_port, app=app, block=block)
+
+        def job() -> str:
+            print(file=process.stdin, flush=True)
+            return process.stdout.readline()  # type: ignore[union-attr]
+
+        try:
+            yield attack("rpc", rpc_port=rpc_port, block_port=block_port, app=app, block=block), job
+        finally:
+            process.kill()
+
+
+@pytest.mark.thorough
+def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(tmp_path: Path) -> None:
+    with attacked(OF_THE_SINK, tmp_path) as (answers, job):
         assert [answer.partition(":")[0] for answer in answers.values()] == ["refused", "refused"], answers
-        # Jobs go on.
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "10\n"
+        assert job() == "10\n"
+
+
+@pytest.mark.thorough
+def test_the_same_stranger_gets_the_block_of_a_session_of_pysparks_own_and_stops_its_executor(tmp_path: Path) -> None:
+    """So what refuses above is the session, and not what the stranger asks."""
+    with attacked(OF_PYSPARK, tmp_path) as (answers, _):
+        assert [answer.partition(":")[0] for answer in answers.values()] == ["answered", "answered"], answers
 
 
 def daemon_ports() -> set[int]:
