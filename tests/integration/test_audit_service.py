@@ -15,10 +15,11 @@ from kazoo.client import KazooClient
 
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.cli import main
-from sink.runtime.sinks.audit_service import MODULE
+from sink.runtime.sinks.audit_service import MODULE, AuditService
 from tests.fleet import Fleet, produce
 from tests.http_kit import client_on_free_port
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.one_sink import load
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -89,3 +90,17 @@ def test_the_process_of_an_audit_ends_with_the_worker(make_fleet: MakeFleet) -> 
     os.kill(worker.pid, signal.SIGKILL)
     _, alive = psutil.wait_procs(seen, timeout=60)
     assert not alive
+
+
+@pytest.mark.thorough
+def test_an_audit_that_needs_more_memory_than_it_may_have_ends_with_that_reason(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    worker = fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    record = AuditRecord(fleet.client, fleet.root)
+    settings = load(worker.config, {})
+    for mebibytes in (200, 400):
+        # Beside the heap, of 1 GiB.
+        assert " memory" in AuditService(settings, record, (mebibytes - 1024) << 20)._audit()
+    assert record.last() is None
+    assert AuditService(settings, record)._audit() == ""

@@ -20,6 +20,7 @@ import structlog
 
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.clients.host.child_environment import child_environment
+from sink.clients.java.heap import DEFAULT_HEAP, HEAP, heap_bytes
 from sink.config import Settings
 from sink.runtime.turns.pools import ServiceThread
 
@@ -28,6 +29,9 @@ MODULE = "sink.commands.audit_process"
 RETRY_SECONDS = 900.0
 MAX_AUDIT_SECONDS = 86_400.0
 """An audit that takes longer is killed."""
+_MEMORY = 4 << 30
+"""Bytes that an audit's process may have, without the heap of a JVM. Its databases take 1.3 GB at most, and what grows
+with the table is on disk."""
 
 
 def audit_threads(settings: Settings, record: AuditRecord) -> list[ServiceThread]:
@@ -39,10 +43,12 @@ class AuditService(ServiceThread):
     """Audits the table while this worker holds the lock of the table services. After that, an audit under way goes
     on."""
 
-    def __init__(self, settings: Settings, record: AuditRecord) -> None:
+    def __init__(self, settings: Settings, record: AuditRecord, memory: int = _MEMORY) -> None:
         super().__init__("audit", self._read_record, self._audit_if_due)
         self._settings = settings
         self._record = record
+        # A JVM that the audit starts has the same bound.
+        self._most_bytes = memory + (heap_bytes(settings.spark.get(HEAP, DEFAULT_HEAP)) or 0)
         self._interval = settings.services_audit_ms / 1000
         self._last: AuditAnswer | None = None
         self._next_attempt = -math.inf
@@ -81,7 +87,7 @@ class AuditService(ServiceThread):
         """Runs one audit. Returns why it gave no result; empty if it ended. The settings go through a pipe, because
         others on the host can read a command line and an environment, and the settings contain secrets."""
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", MODULE]
+        command = [sys.executable, "-m", MODULE, str(self._most_bytes)]
         try:
             with subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=child_environment({})
@@ -99,6 +105,9 @@ class AuditService(ServiceThread):
         finally:
             self._process = None
         if process.returncode != 0:
-            return f"the audit's process ended with status {process.returncode}"
+            return (
+                f"the audit's process ended with status {process.returncode}. It may have"
+                f" {self._most_bytes >> 20:,} MiB of memory: run `sink audit --content` to see whether it needs more."
+            )
         answer: dict[str, Any] = json.loads(output)
         return str(answer["error"])
