@@ -13,10 +13,13 @@ from coordination.state.model import Plan, TopicPartition
 
 FIRST_RETRY = 0.2
 LAST_RETRY = 10.0
+"""Seconds to wait after a first failure, and after many in a row."""
 MAX_CONSECUTIVE_FAILURES = 8
 """Failures in a row of one kind of request, half a minute, after which a coordinator lets another worker try."""
-LEFT_OUT = 30.0
 STRIKES = 2
+"""Failures in a row after which planning leaves a worker out."""
+LEFT_OUT = 30.0
+"""Seconds for which it does so; for each further failure, as many again."""
 
 
 def retry_after(failures: int) -> float:

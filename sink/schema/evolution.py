@@ -22,6 +22,7 @@ from sink.schema.storage_types import storage_type
 from sink.schema.warnings import OmittedField, sentences, shown_path, shown_reason
 
 _SHOWN = 60
+"""Columns that an error shows side by side."""
 _DECIMALS = (
     " (Spark's filters on the column would fail on older files: set spark.sql.parquet.filterPushdown.decimal=false for"
     " all readers, then schema.widen.decimals=true)"
