@@ -44,11 +44,11 @@ MINIMUM = {
 
 def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:
     """Returns the counts that are two standard deviations below the minimum for so many sequences, or more. Faults that
-    strike are to be half of those planned, in few sequences too."""
+    strike are to be a third of those planned, in few sequences too."""
     fewest = {name: least * runs - 2 * sqrt(least * runs) for name, least in MINIMUM.items()}
     missing = {name: totals.get(name, 0) for name, count in fewest.items() if totals.get(name, 0) < count}
     struck = sum(totals.get(kind, 0) for kind in (*FAULTS, DIES_LATE))
-    return missing if 2 * struck >= totals.get("faults planned", 0) else {**missing, "faults that struck": struck}
+    return missing if 3 * struck >= totals.get("faults planned", 0) else {**missing, "faults that struck": struck}
 
 
 def line_of(report: Report) -> str:

@@ -96,8 +96,8 @@ def test_a_run_in_which_too_little_happened_is_told() -> None:
     enough = {name: int(100 * least) for name, least in MINIMUM.items()}
     assert not too_little(enough, 100)
     assert too_little({**enough, "killed": 1}, 100) == {"killed": 1}
-    assert not too_little({**enough, "faults planned": 160}, 100)
-    assert too_little({**enough, "faults planned": 170}, 100) == {"faults that struck": 80}
+    assert not too_little({**enough, "faults planned": 240}, 100)
+    assert too_little({**enough, "faults planned": 250}, 100) == {"faults that struck": 80}
 
 
 def test_a_few_sequences_that_compare_nothing_and_meet_no_fault_show_too_little() -> None:
