@@ -17,8 +17,12 @@ from tests.rewrites.world import SETTLINGS, World
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
-SHORTEST = "a rollback that another writer planned and left"
-"""The sequence whose loss shows soonest, without a run of the services after its steps."""
+SHORTEST = {
+    "a compaction dies between metadata table and timeline": 1,
+    "a column comes while a compaction is written": 0,
+    "a rollback that another writer planned and left": 0,
+}
+"""Sequences whose losses show soonest, after so many runs of the services that follow their steps."""
 SEQUENCES = 5
 S3_SHARE = 0.2
 
@@ -35,8 +39,9 @@ def run_named(lab: Lab, name: str, settlings: int) -> None:
     assert not report.failure, "\n".join(report.trace)
 
 
-def test_a_sequence_that_has_lost_rows_before_keeps_them(lab: Lab) -> None:
-    run_named(lab, SHORTEST, 0)
+@pytest.mark.parametrize("name", SHORTEST)
+def test_a_sequence_that_has_lost_rows_before_keeps_them(lab: Lab, name: str) -> None:
+    run_named(lab, name, SHORTEST[name])
 
 
 @pytest.mark.thorough
