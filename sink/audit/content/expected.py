@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import resource
 from array import array
 from bisect import bisect_left
 from collections import deque
@@ -40,6 +41,7 @@ from sink.audit.rows import PROVENANCE
 CHUNK = 20_000
 CHUNK_BYTES = 16 << 20
 """A chunk that has one or the other is full."""
+_BOUNDED_JOBS = 4
 _LONGEST_REASON = 200
 PLACED = (("_sink_source", pa.int32()), ("_sink_offset", pa.int64()), ("_sink_commit", pa.int32()))
 """Columns before those of the table: partition, offset, and commit by number."""
@@ -153,7 +155,7 @@ class ExpectedRows:
                 (self.folder / f"spec-{number}").write_bytes(pickle.dumps((spec, target, names)))
         self._waiting: dict[int, LogColumns] = {}
         self._numbers = count()
-        self._jobs = max(1, (os.cpu_count() or 2))
+        self._jobs, self._memory = _jobs()
         self._pool: ProcessPoolExecutor | None = None
         """Begins with the first chunk that is full: a process takes longer to begin than a small one to decode."""
         self._futures: set[Future[RefusedChunk | None]] = set()
@@ -190,7 +192,7 @@ class ExpectedRows:
         if self._pool is None:
             # Not by fork: the client of Kafka has threads.
             self._pool = ProcessPoolExecutor(
-                self._jobs, multiprocessing.get_context("spawn"), initializer=end_with_parent
+                self._jobs, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(self._memory,)
             )
         if len(self._futures) >= 2 * self._jobs:
             done, self._futures = wait(self._futures, return_when=FIRST_COMPLETED)
@@ -217,6 +219,22 @@ class ExpectedRows:
             self._pool.shutdown(cancel_futures=True)
 
 
+def _jobs() -> tuple[int, int]:
+    """Returns how many processes decode, and the bytes that each may have. Where this process has a bound, they are
+    four at most, and share as much among them."""
+    most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    cores = os.cpu_count() or 2
+    if most == resource.RLIM_INFINITY:
+        return cores, most
+    jobs = min(cores, _BOUNDED_JOBS)
+    return jobs, most // jobs
+
+
+def _begin(memory: int) -> None:
+    end_with_parent()
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+
+
 class RefusedChunk(NamedTuple):
     """A chunk that cannot be compared."""
 
@@ -238,6 +256,9 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> RefusedChunk | None:
             bad[position] = str(error)[:_LONGEST_REASON]
         except NotComparable as error:
             return RefusedChunk(chunk.specification, str(error))
+        except MemoryError:
+            # It says nothing of the record: the audit has no answer.
+            raise
         except Exception as error:  # noqa: BLE001 (a defect of this module must not hide what the audit has found)
             reason = f"the auditor cannot decode the record of offset {record.offset} ({type(error).__name__}: {error})"
             return RefusedChunk(chunk.specification, reason[:_LONGEST_REASON])

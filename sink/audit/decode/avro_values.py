@@ -58,7 +58,7 @@ def avro_reader(
             if require_bounded is not None:
                 require_bounded(value)
             found = fastavro.schemaless_reader(stream, bare, None)
-        except (EOFError, IndexError, ValueError, RecursionError, OverflowError, MemoryError) as error:
+        except (EOFError, IndexError, ValueError, RecursionError, OverflowError) as error:
             raise Bad(f"no record of the schema: {error!r}") from None
         if stream.read(1):
             raise Bad("bytes remain")
