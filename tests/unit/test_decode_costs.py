@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import json
 import pstats
+import tracemalloc
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -17,6 +18,12 @@ from sink.decode.json.connect_json import ConnectDecoder
 COLUMNS = 1000
 VALUES = 500
 DAYS = "io.debezium.time.Date"
+
+
+def wide_columns() -> Columns:
+    fields = [T.StructField("id", T.LongType()), T.StructField("t", T.TimestampType())]
+    fields += [T.StructField(f"c{number}", T.LongType()) for number in range(COLUMNS)]
+    return Columns.of(T.StructType(fields), ValueRules())
 
 
 def in_envelope(number: int, schema: dict[str, object]) -> bytes:
@@ -42,11 +49,22 @@ def units(number: int) -> list[dict[str, str]]:
     ],
 )
 def test_no_value_costs_as_much_as_a_decoder_of_all_columns(value: Callable[[int], bytes]) -> None:
-    fields = [T.StructField("id", T.LongType()), T.StructField("t", T.TimestampType())]
-    fields += [T.StructField(f"c{number}", T.LongType()) for number in range(COLUMNS)]
-    decoder = ConnectDecoder(Columns.of(T.StructType(fields), ValueRules()))
+    decoder = ConnectDecoder(wide_columns())
     values = pa.array([value(number) for number in range(VALUES)], pa.binary())
     with cProfile.Profile() as profile:
         decoded = decoder.decode(values)
     assert len(decoded.rows) + len(decoded.bad) == VALUES
     assert pstats.Stats(profile).total_calls < 2 * COLUMNS * VALUES
+
+
+def test_records_that_are_decoded_one_by_one_do_not_wait_in_memory_for_the_whole_batch() -> None:
+    values = pa.array([b'{"id":0,"id":%d}' % number for number in range(4 * VALUES)], pa.binary())
+    decoder = ConnectDecoder(wide_columns())
+    tracemalloc.start()
+    try:
+        decoded = decoder.decode(values)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decoded.rows.column("id").to_pylist() == [*range(4 * VALUES)]
+    assert most_bytes < 30 << 20

@@ -101,8 +101,9 @@ class ConnectDecoder(Decoder):
             decoder.read(self._objects(payloads), rows, gathered)
         # Where members follow the payload, the value is a row, and no envelope.
         with_more = gathered.take_bad(lambda row: wrapped[row] and _goes_on(self._content(values[row].as_py())))
-        wrapped[with_more] = False
-        self._plain.read(self._objects(values.take(pa.array(with_more))), with_more, gathered)
+        if len(with_more):
+            wrapped[with_more] = False
+            self._plain.read(self._objects(values.take(pa.array(with_more))), with_more, gathered)
         return self._without_events(gathered.decoded(), values, wrapped)
 
     def _objects(self, values: pa.BinaryArray) -> pa.BinaryArray:

@@ -13,6 +13,9 @@ from sink.decode.json.layouts import ParsedRows
 from sink.decode.json.matches import Positions
 from sink.decode.records import BadValue, Decoded
 
+_MOST_CELLS = 1 << 17
+"""Cells of single records that wait to become columns. A record has one for each column, filled or not."""
+
 
 class Gathered:
     """Rows by columns, single records, and bad values, for some columns. Each value of the batch is added once."""
@@ -27,8 +30,10 @@ class Gathered:
         self._parts.append(rows)
 
     def add_record(self, position: int, record: dict[str, Any]) -> None:
-        """Adds a record with every column. All single records of a batch become columns at once."""
+        """Adds a record with every column. Many records become columns at once."""
         self._records[position] = record
+        if len(self._records) * len(self._schema) >= _MOST_CELLS:
+            self._add_records()
 
     def add_bad(self, value: BadValue) -> None:
         self._bad.append(value)
@@ -41,15 +46,16 @@ class Gathered:
 
     def decoded(self) -> Decoded:
         """Returns all of it, by position."""
-        parts = self._parts
-        if self._records or not parts:
-            parts = [*parts, ParsedRows(np.array([*self._records], np.int64), self._rows_of_records())]
-        return Decoded(_in_order(parts), tuple(sorted(self._bad, key=lambda value: value.index)))
+        if self._records or not self._parts:
+            self._add_records()
+        return Decoded(_in_order(self._parts), tuple(sorted(self._bad, key=lambda value: value.index)))
 
-    def _rows_of_records(self) -> pa.RecordBatch:
+    def _add_records(self) -> None:
         records = self._records.values()
         columns = [pa.array([record[field.name] for record in records], field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._parts.append(ParsedRows(np.array([*self._records], np.int64), rows))
+        self._records = {}
 
 
 def _in_order(parts: list[ParsedRows]) -> pa.RecordBatch:

@@ -76,6 +76,8 @@ class MarkedRowDecoder:
     def _reasons(self, values: pa.BinaryArray, refused: Rows, first: MarkedRows, second: MarkedRows) -> dict[int, str]:
         """Returns the reason of the row beside the marker, if it has one; else the one that says what the marker is;
         else one of the two that a decoder gives, whichever of them began."""
+        if not second.bad:
+            return {}
         bad_in_both = refused[sorted(second.bad)]
         beside = {bad.index: bad.reason for bad in self._beside.decode(values.take(bad_in_both)).bad}
         reasons: dict[int, str] = {}
